@@ -27,6 +27,7 @@
 //! | [`targets`] | cgroups and processes, and selections of them |
 //! | [`probe`] | locations and arguments of probes |
 //! | [`config`] | the configuration file and its errors |
+//! | [`deep`] | sets of events for a few cgroups, for a limited time |
 //! | [`container`] | pods and containers of cgroups |
 //! | [`plan`] | events to open, and their metrics |
 //! | [`sys`] | system calls |
@@ -57,6 +58,7 @@ pub mod clock;
 pub mod config;
 pub mod container;
 pub mod counter;
+pub mod deep;
 mod durable;
 pub mod error;
 pub mod event;

@@ -1,5 +1,7 @@
 //! The collection thread: detects changes of the host, reads the counters, and publishes snapshots.
 
+mod deep;
+mod limits;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -28,6 +30,7 @@ use crate::config::containers::Containers;
 use crate::config::{self, Config, LoadError, Loaded};
 use crate::container::{Directory, Labeller};
 use crate::counter::{Bounds, Collector};
+use crate::deep::{Registry, Wanted};
 use crate::event::Catalog;
 use crate::export::http::RequestCpu;
 use crate::export::published;
@@ -99,6 +102,8 @@ pub(super) enum Request {
     Reload(Answer),
     /// An update of the CPUs, because some went offline or came online.
     FollowCpus,
+    /// A set of events to begin or to end. The outcome is sent to the client.
+    Deep(Wanted, deep::Answer),
     /// The end of the thread.
     Stop,
 }
@@ -170,6 +175,8 @@ pub(super) struct Engine<K: Kernel> {
     governor: Governor,
     losses: LossWatch,
     reloads: Reloads,
+    /// Sets of events that are counted for a limited time.
+    deep: Registry,
     privileges: Privileges,
     /// Note on restrictions that the kernel does not enforce.
     unrestricted: Option<String>,
@@ -218,6 +225,7 @@ impl<K: Kernel> Engine<K> {
             governor: Governor::new(),
             losses: LossWatch::since(clock.monotonic()),
             reloads: Reloads::default(),
+            deep: Registry::default(),
             privileges: Privileges::Without(CapabilitySet::empty()),
             unrestricted: None,
             spans: Spans::default(),
@@ -302,9 +310,12 @@ impl<K: Kernel> Engine<K> {
         let pushes = self.resolve_pushes();
         // Sent before the first collection, so that all following log lines are pushed, if configured.
         self.pushes.settings.send_replace(pushes);
-        self.apply();
+        self.apply_file();
         let mut last = self.collect(publisher);
         loop {
+            if self.expire_deep() {
+                last = self.collect(publisher);
+            }
             let now = self.clock.monotonic();
             let cpus = self.watch.online().len();
             let fits = |config: &Config| config.require_memory(cpus).map_err(LoadError::from);
@@ -325,6 +336,12 @@ impl<K: Kernel> Engine<K> {
                     let file = self.source.file.as_deref();
                     self.reloads.ask(file, answer, self.clock.monotonic());
                 }
+                Ok(Request::Deep(wanted, answer)) => {
+                    let outcome = self.handle_deep(wanted);
+                    last = self.collect(publisher);
+                    // The client may have disconnected.
+                    drop(answer.send(outcome));
+                }
                 Ok(Request::FollowCpus) => {
                     let changes = self.watch.refresh_cpus();
                     self.follow_cpus(&changes.restarted);
@@ -336,7 +353,9 @@ impl<K: Kernel> Engine<K> {
 
     /// Returns the time until the next collection must begin.
     fn due(&self) -> Duration {
-        self.config.interval().saturating_sub(self.clock.monotonic().since(self.ended))
+        let now = self.clock.monotonic();
+        let due = self.config.interval().saturating_sub(now.since(self.ended));
+        self.deep.due().map_or(due, |end| due.min(end.since(now)))
     }
 
     /// Prepares tracefs for probes: mounts it, if configured, and removes probes left behind by exporters that have ended.
@@ -377,8 +396,9 @@ impl<K: Kernel> Engine<K> {
         let complain =
             |system: &str, event: &str, filter: &str| tracefs::complaint(&self.roots, system, event, filter);
         let (scheduler, syscalls) = self.governor.detail().reduced(&self.config);
+        let counters = self.counters();
         let entries = Entries {
-            counters: &self.config.counters,
+            counters: &counters,
             traced: &self.config.traced,
             profiles: &self.config.profiles,
             profile_cpus: self.config.profile_cpus,
@@ -400,7 +420,9 @@ impl<K: Kernel> Engine<K> {
         self.collector.set_facts(self.facts.clone(), self.catalog.has_core_pmu());
         self.support = self.collector.stream_support();
         let plan = self.plan();
-        self.watch.need(plan.needs());
+        let mut needs = plan.needs();
+        self.deep.add_needs(&mut needs);
+        self.watch.need(needs);
         // Groups that stay open must also receive the changes of this refresh.
         let changes = self.watch.refresh();
         self.collector.follow(&changes, &self.watch);
@@ -466,7 +488,7 @@ impl<K: Kernel> Engine<K> {
                 self.metrics.detail_reduced(self.governor.detail().steps());
                 (self.source.loaded, self.source.failed_reload) = (now, None);
                 self.metrics.config_loaded(now);
-                self.apply();
+                self.apply_file();
                 // After the samplers are replaced, because their old recordings are discarded.
                 self.pushes.settings.send_replace(pushes);
                 let outcome = format!("configuration reloaded{later}");
@@ -494,6 +516,7 @@ impl<K: Kernel> Engine<K> {
         self.follow_cpus(&std::mem::take(&mut changes.restarted));
         self.collector.follow(&changes, &self.watch);
         self.follow_files();
+        self.review_deep();
         self.profiler.collect();
         let mut families = self.collector.collect();
         families.extend(self.profiler.publish());
@@ -597,48 +620,6 @@ impl<K: Kernel> Engine<K> {
                 self.watch.refresh()
             }
         }
-    }
-
-    /// Measures the memory of all parts of the program, and its descriptors.
-    fn measure(&mut self) {
-        let tracer = self.collector.tracer_state();
-        let (rings, waiting) = tracer.map_or((0, 0), |tracer| (tracer.ring_bytes(), tracer.waiting_bytes));
-        let rings = rings + self.collector.stream_state().map_or(0, |stream| stream.ring_bytes);
-        self.memory.measure(rings, waiting, self.collector.bytes() + self.profiler.series_bytes());
-        self.open = OpenDescriptors::count(self.collector.budget().used);
-        self.metrics.memory_held(&self.memory.states());
-        self.metrics.descriptors_open(&self.open.kinds());
-    }
-
-    /// Adjusts the series limit, so that series and snapshots stay within their share of `limits.memory` in the next collections.
-    fn limit_memory(&mut self, snapshot: &Snapshot) {
-        let tables = self.collector.tables().chain(self.profiler.tables()).collect();
-        let bytes = self.collector.bytes() + self.profiler.series_bytes();
-        if let Some(limit) = self.memory.publishes(&self.config, snapshot, tables, bytes) {
-            self.limit_series(limit);
-        }
-    }
-
-    /// Limits the number of series of each metric about cgroups, processes and threads.
-    fn limit_series(&mut self, limit: usize) {
-        self.collector.limit_series(limit);
-        self.profiler.limit_series(limit);
-    }
-
-    /// Reduces the detail of thread metrics above `limits.cpu`, and restores it when load allows.
-    fn govern(&mut self, part: f64) {
-        let of_all = part / self.watch.online().len().max(1) as f64;
-        let Some(detail) = self.governor.note(of_all, &self.config, self.ended) else { return };
-        let limit = self.config.limits.cpu.unwrap_or(1.0);
-        tracing::warn!(
-            name: "perf_exporter.detail.changed",
-            percent_of_all_cpus = %format_args!("{:.2}", of_all * 100.0),
-            limit = %format_args!("{:.2}", limit * 100.0),
-            "detail of scheduler and system call metrics changed to: {}",
-            detail.as_str()
-        );
-        self.metrics.detail_reduced(detail.steps());
-        self.apply();
     }
 
     /// Moves probes to other files if their paths now lead to them.

@@ -37,6 +37,7 @@ use crate::budget::Part;
 use crate::clock::Clock;
 use crate::config::{self, LoadError};
 use crate::container::{self, Directory};
+use crate::deep::{self, Refusal, RefusalKind};
 use crate::export::http::{
     BindError, Collected, Limits, Listeners, RequestCpu, Rules, Server, Source, Traffic, Unavailable, Wanted,
 };
@@ -543,6 +544,13 @@ impl Source for Service {
 
     async fn trigger(&self, trigger: Trigger, cgroup: Option<String>) -> Result<IncidentId, String> {
         self.incidents.ask(trigger, cgroup).await.map_err(|refused| refused.to_string())
+    }
+
+    async fn deep(&self, wanted: deep::Wanted) -> deep::Outcome {
+        let (answer, outcome) = oneshot::channel();
+        let gone = || Refusal::new(RefusalKind::Stopping, Self::gone().0, "start the exporter again");
+        self.requests.send(Request::Deep(wanted, answer)).map_err(|_| gone())?;
+        outcome.await.map_err(|_| gone())?
     }
 
     fn latest(&self) -> Option<Arc<Snapshot>> {

@@ -38,6 +38,7 @@ use crate::clock::Clock;
 use crate::config::{self, Config, LoadError};
 use crate::container::{Directory, SourceState, ask_once};
 use crate::counter::{self, Bounds, Collector, GroupState};
+use crate::deep::Registry;
 use crate::event::{Catalog, Event};
 use crate::health::{Line, Scope};
 use crate::host::{Environment, Facts, Roots};
@@ -141,7 +142,9 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
     let file =
         args.config.as_ref().map_or("the built-in configuration".into(), |path| path.display().to_string());
     let (config, mut warnings) = match config::load_file(args.config.as_deref()) {
-        Ok((config, warnings)) => (config, warnings.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        Ok((config, warnings)) => {
+            (with_deep_sets(config), warnings.iter().map(ToString::to_string).collect::<Vec<_>>())
+        }
         Err(error) => return refused(args, roots, file, &error, None),
     };
     let web_file = args.web_config.as_deref();
@@ -189,6 +192,13 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
         );
     }
     code
+}
+
+/// Returns a configuration in which all sets of `deep` are entries of `counters`, as while they are in force.
+fn with_deep_sets(config: Config) -> Config {
+    let sets = Registry::of_file(&config.deep).entries(&config.counters);
+    let counters = config.counters.iter().cloned().chain(sets).collect();
+    Config { counters, ..config }
 }
 
 /// Reports a file that cannot be used: as text on standard error, or as JSON in a report.

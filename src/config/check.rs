@@ -6,10 +6,11 @@ use super::anomalies::{Measured, anomalies};
 use super::containers::containers;
 use super::counters::counters;
 use super::decode::{At, node_of};
+use super::deep::deep;
 use super::derived::{derived, unused};
 use super::file::{
-    self, CONNECTIONS_MAX, DEBUG_INFO_MAX, DEBUG_INFO_MIN, DESCRIPTORS_MAX, File, MEMORY_MAX, MEMORY_MIN,
-    RING_MEMORY_MAX, RING_MEMORY_MIN, SERIES_MAX,
+    self, CONNECTIONS_MAX, DEBUG_INFO_MAX, DEBUG_INFO_MIN, DEEP_CGROUPS_MAX, DESCRIPTORS_MAX, File,
+    MEMORY_MAX, MEMORY_MIN, RING_MEMORY_MAX, RING_MEMORY_MIN, SERIES_MAX,
 };
 use super::incidents::incidents;
 use super::listen::listen;
@@ -90,6 +91,7 @@ pub(super) fn check(
         ),
         incidents: incidents(&file.incidents, &base.incidents, report).into(),
         metrics: metrics(&file.metrics, &base.metrics, report).into(),
+        deep: deep(&file.deep, &base.deep, &counters, report),
         counters,
         traced,
         profiles,
@@ -103,6 +105,7 @@ pub(super) fn check(
         locations: None,
     };
     config.containers.selecting = config.selecting_labels();
+    config.containers.deep = config.deep.iter().any(|set| set.annotation);
     (config, selections)
 }
 
@@ -190,6 +193,7 @@ fn limits(written: &Option<file::Limits>, base: Limits, report: &mut Report<'_>)
             .number(&limits.names_per_cgroup, SERIES_MAX)
             .unwrap_or(base.names_per_cgroup),
         descriptors: report.number(&limits.descriptors, DESCRIPTORS_MAX).or(base.descriptors),
+        deep_cgroups: report.number(&limits.deep_cgroups, DEEP_CGROUPS_MAX).unwrap_or(base.deep_cgroups),
         connections: report.number(&limits.connections, CONNECTIONS_MAX).unwrap_or(base.connections),
         memory: size(&limits.memory, base.memory, (MEMORY_MIN, MEMORY_MAX), report),
         ring_memory: size(&limits.ring_memory, base.ring_memory, (RING_MEMORY_MIN, RING_MEMORY_MAX), report),

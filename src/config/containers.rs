@@ -29,6 +29,8 @@ pub struct Containers {
     pub service: Vec<String>,
     /// Keys of pod labels that selections of pods use, in alphabetical order.
     pub selecting: Vec<Arc<str>>,
+    /// Whether the annotation that requests a set of `deep` is read.
+    pub deep: bool,
 }
 
 /// HTTPS access to pod metadata. The environment of the pod supplies the values that are `None`.
@@ -72,6 +74,7 @@ pub(super) fn containers(
             None => base.service.clone(),
         },
         selecting: Vec::new(),
+        deep: false,
     }
 }
 

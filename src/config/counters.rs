@@ -55,6 +55,18 @@ pub(super) fn counters(
     counters
 }
 
+/// Returns the event groups of an entry of another section with the keys of an entry of `counters`.
+pub(super) fn event_groups(
+    name: &At<String>,
+    entry: &At<file::Counters>,
+    per: &Targets,
+    report: &mut Report<'_>,
+) -> Vec<Group> {
+    let written = groups(name, entry, report);
+    Clashes::default().look(&name.value.as_str().into(), std::slice::from_ref(per), &written, report);
+    scheduled(entry, written)
+}
+
 /// Reports a word that cannot be part of a metric name. `whose` is the kind of the named items, in the plural.
 pub(super) fn metric_word(node: NodeId, word: &str, whose: &str, report: &mut Report<'_>) {
     if !is_name(word) {
@@ -217,11 +229,16 @@ pub(super) fn metrics(counters: &[Counters]) -> BTreeMap<String, &str> {
 }
 
 /// Returns the metric names of the events that these entries count per cgroup, each with its entry.
-pub(super) fn metrics_of_cgroups(counters: &[Counters]) -> BTreeMap<String, Arc<str>> {
+pub fn metrics_of_cgroups(counters: &[Counters]) -> BTreeMap<String, Arc<str>> {
     let counted = counters.iter().filter(|entry| is_per_cgroup(&entry.per));
     let groups = counted.flat_map(|entry| entry.groups.iter().map(move |group| (&entry.name, group)));
     let events = groups.flat_map(|(name, group)| group.events.iter().map(move |event| (name, event)));
     events.map(|(name, event)| (metric(&label(event)), Arc::clone(name))).collect()
+}
+
+/// Returns the normalized metric name of an event, which identifies its metric.
+pub fn metric_of(event: &syntax::Event) -> String {
+    metric(&label(event))
 }
 
 /// Reports whether cgroups are among the targets.

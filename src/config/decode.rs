@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(
             report("limits: {horses: 1}"),
             "1:10: limits.horses: unknown setting `horses`; \
-             valid settings are `series`, `names_per_cgroup`, `descriptors`, `connections`, `memory`, `ring_memory`, \
+             valid settings are `series`, `names_per_cgroup`, `descriptors`, `deep_cgroups`, `connections`, `memory`, `ring_memory`, \
              `debug_info` and `cpu`"
         );
     }

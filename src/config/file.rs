@@ -5,6 +5,7 @@
 
 mod anomalies;
 mod containers;
+mod deep;
 mod derived;
 mod fields;
 mod per;
@@ -18,6 +19,7 @@ use serde::Deserialize;
 
 pub(super) use anomalies::{Anomaly, MethodName, Season};
 pub(super) use containers::{Containers, Pods};
+pub(super) use deep::{Annotation, DEEP_CGROUPS_MAX, Deep, DeepRequest};
 pub(super) use derived::Derived;
 pub(super) use fields::{Histogram, Labels, Sum};
 pub(super) use per::{Per, ProfilePer, TaskPer, TracedPer};
@@ -82,6 +84,8 @@ pub(super) struct File {
     /// Metrics that are computed from counts, by name, in addition to the built-in ones. An entry of `counters` counts their events with
     /// `metrics`.
     pub(super) derived: Option<At<Entries<Derived>>>,
+    /// Sets of events that are counted for a few cgroups, for a limited time. `POST /api/v1/deep` begins further ones.
+    pub(super) deep: Option<At<Entries<Deep>>>,
     /// Metrics of kernel tracepoints, with their fields as labels, sums and histograms.
     pub(super) tracepoints: Option<At<Entries<Tracepoint>>>,
     /// Presets of `tracepoints`, by name. If present, it replaces the built-in list; `[]` disables all presets.
@@ -282,6 +286,9 @@ pub(super) struct Limits {
     /// the limit of open files (`RLIMIT_NOFILE`) less a reserve.
     #[schemars(range(min = 1, max = DESCRIPTORS_MAX))]
     pub(super) descriptors: Option<At<u64>>,
+    /// Maximum number of cgroups that one set of `deep` may select; 16 by default. A set that selects more does not begin, or ends.
+    #[schemars(range(min = 1, max = DEEP_CGROUPS_MAX))]
+    pub(super) deep_cgroups: Option<At<u64>>,
     /// Maximum number of concurrent HTTP requests for status pages and profiles: a quarter for pages, the rest for profiles. Scrapes,
     /// health checks and idle connections have 16 separate slots.
     #[schemars(range(min = 1, max = CONNECTIONS_MAX))]

@@ -12,6 +12,7 @@ mod check;
 pub mod containers;
 mod counters;
 mod decode;
+mod deep;
 mod derived;
 mod file;
 mod incidents;
@@ -40,6 +41,8 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
+pub use counters::{metric_of, metrics_of_cgroups};
+pub use deep::{ANNOTATED, DeepRequest, DeepSet, REQUESTED, load_deep};
 pub use derived::{Derived, MetricUse};
 pub use incidents::Incidents;
 pub use load::{
@@ -187,6 +190,7 @@ fn built_in() -> (Config, Selections) {
         incidents: Arc::default(),
         metrics: Arc::default(),
         counters: Vec::new(),
+        deep: Vec::new(),
         traced: Vec::new(),
         profiles: Vec::new(),
         profile_cpus: false,
@@ -230,6 +234,8 @@ pub struct Config {
     pub metrics: Arc<Metrics>,
     /// Entries of `counters`, in the order of the file.
     pub counters: Vec<Counters>,
+    /// Entries of `deep`, in the order of the file.
+    pub deep: Vec<DeepSet>,
     /// Metrics of tracepoints and probes: the entries of `tracepoints`, then of `probes`, then of `presets`, each in the order of the file.
     pub traced: Vec<Traced>,
     /// Entries of `profiles`, in the order of the file.
@@ -295,6 +301,8 @@ pub struct Limits {
     pub names_per_cgroup: usize,
     /// Maximum number of event descriptors; `None` = `RLIMIT_NOFILE` less a reserve.
     pub descriptors: Option<usize>,
+    /// Maximum number of cgroups that one set of `deep` may select.
+    pub deep_cgroups: usize,
     /// Maximum number of concurrent HTTP requests for pages and profiles.
     pub connections: usize,
     /// Maximum memory of all growing data, in bytes; `None` = [`Demand::default_limit`](crate::budget::Demand::default_limit).

@@ -34,7 +34,8 @@ impl Config {
             _ => None,
         };
         let selections = counted.chain(sampled).flat_map(|selection| selection.pods.rules());
-        selections.chain(probes.chain(sampled_probes).filter_map(of_probe))
+        let deep = self.deep.iter().map(|set| &set.cgroups).flat_map(|selection| selection.pods.rules());
+        selections.chain(deep).chain(probes.chain(sampled_probes).filter_map(of_probe))
     }
 
     /// Returns the keys of the pod labels in all rules, in alphabetical order.

@@ -7,7 +7,7 @@ use super::file::{self, PodsOrRules};
 use super::patterns::{Lists, glob, lists};
 use super::problem::shown;
 use super::report::Report;
-use super::value::Texts;
+use super::value::{List, Texts};
 use crate::targets::{Glob, PodRule};
 
 /// Maximum number of labels in one rule.
@@ -40,6 +40,15 @@ pub(super) fn rule(
 /// Returns the written rules for pods.
 pub(super) fn selection(written: &Option<At<PodsOrRules>>, report: &mut Report<'_>) -> Lists<PodRule> {
     let Some(At { value: PodsOrRules { include, exclude }, .. }) = written else { return (None, None) };
+    rules(include, exclude, report)
+}
+
+/// Returns the written rules for pods to include and to exclude.
+pub(super) fn rules(
+    include: &Option<At<List<file::PodRule>>>,
+    exclude: &Option<At<List<file::PodRule>>>,
+    report: &mut Report<'_>,
+) -> Lists<PodRule> {
     let hint = "leave it out";
     let read = |At { node, value: file::PodRule { namespace, pod, container, labels } }: &At<
         file::PodRule,

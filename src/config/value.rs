@@ -249,7 +249,7 @@ impl Scalar for Cpus {
 scalar!(Address, Period, Size, Cpus);
 
 /// List of values, or a single value.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct List<T>(Vec<At<T>>);
 
 impl<T> Deref for List<T> {
@@ -315,7 +315,7 @@ impl<T: JsonSchema, const IDENTIFIERS: bool> JsonSchema for Entries<T, IDENTIFIE
 }
 
 /// Event: its text, alone or with a name.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename = "TextOrBlock", deny_unknown_fields)]
 #[schemars(rename = "Event", description = "The long form of an event.", transform = Event::short_form)]
 pub(super) struct Event {

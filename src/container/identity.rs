@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::clean::clean;
 use crate::config::containers::Containers;
-use crate::targets::{Identity, Pod, Workload};
+use crate::targets::{DEEP, Identity, Pod, Workload};
 
 /// Maximum length of a name or value, in bytes. Kubernetes limits pod names to 253, and container names and label values to 63.
 const LONGEST: usize = 256;
@@ -24,6 +24,8 @@ pub struct Chosen {
     pub service: Vec<String>,
     /// Keys of labels that selections use.
     pub selecting: Vec<Arc<str>>,
+    /// Whether the annotation that requests a set of `deep` is read.
+    pub deep: bool,
 }
 
 /// Lookup of a label or annotation of a container, including those of its pod.
@@ -36,10 +38,11 @@ impl Chosen {
             labels: settings.labels.clone(),
             service: settings.service.clone(),
             selecting: settings.selecting.clone(),
+            deep: settings.deep,
         }
     }
 
-    /// Sets the selected labels and the service from labels and annotations.
+    /// Sets the selected labels, the service and the requested set of events from labels and annotations.
     pub(super) fn choose(
         &self,
         identity: &mut Identity,
@@ -53,6 +56,7 @@ impl Chosen {
         identity.labels = found.collect();
         let selecting = self.selecting.iter().filter_map(|key| Some((Arc::clone(key), text(label(key)?))));
         identity.selected_by = selecting.collect();
+        identity.deep = self.deep.then(|| annotation(DEEP)).flatten().and_then(name);
         identity.service =
             self.service.iter().find_map(|key| label(key).or_else(|| annotation(key)).and_then(name));
     }

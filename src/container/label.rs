@@ -182,6 +182,7 @@ mod tests {
             service: None,
             labels: vec![("tier".into(), "a\"b".into())],
             selected_by: Vec::new(),
+            deep: None,
         }
     }
 

@@ -62,6 +62,7 @@ pub struct SelfMetrics {
     reload_successful: Gauge,
     reload_timestamp: Gauge,
     detail_reduced: Gauge,
+    deep_sets: Gauge,
 }
 
 impl SelfMetrics {
@@ -122,6 +123,10 @@ impl SelfMetrics {
                 "Steps by which the detail of scheduler and system call metrics is reduced to keep to limits.cpu: 0, full \
                  detail; 1, no metrics of processes; 2, also none of cgroups; 3, also only one in 4 threads; 4, only one in 16 threads",
             )?,
+            deep_sets: gauge(
+                "perf_exporter_deep_sets",
+                "Number of sets of events that are counted for a few cgroups for a limited time (deep)",
+            )?,
             registry,
         })
     }
@@ -141,6 +146,11 @@ impl SelfMetrics {
     pub fn config_loaded(&self, at: Timestamp) {
         self.config_current(true);
         self.reload_timestamp.set(at.seconds());
+    }
+
+    /// Sets the number of sets of events that are counted for a limited time.
+    pub fn deep_sets(&self, number: usize) {
+        self.deep_sets.set(number as f64);
     }
 
     /// Sets the number of steps by which detail is reduced.

@@ -42,7 +42,7 @@ pub(crate) fn aggregated_metadata() -> Result<Arc<Metadata>, NameError> {
 
 /// How long a series is published after its last target ended, so that every scraper sees its final value: Prometheus
 /// considers a series stale after the same time.
-const RETENTION: Duration = Duration::from_secs(5 * 60);
+pub(crate) const RETENTION: Duration = Duration::from_secs(5 * 60);
 
 /// What a series counts.
 pub trait Total: Clone + Debug {

@@ -20,6 +20,7 @@ use serde::{Serialize, Serializer};
 use crate::budget::PartState;
 use crate::clock::Timestamp;
 use crate::container;
+use crate::deep::DeepReport;
 use crate::event::Catalog;
 use crate::files;
 use crate::health::SameReason;
@@ -51,6 +52,8 @@ pub struct Status {
     pub counters: Vec<CounterStatus>,
     /// The switch stream, for entries whose `how` is the switch stream; `None` if there are none.
     pub stream: Option<Stream>,
+    /// Sets of events that are counted for a few cgroups, for a limited time.
+    pub deep: DeepReport,
     /// Tracepoints and probes with decoded fields, in the order of the file.
     pub traces: Vec<TraceStatus>,
     /// Threads with the longest waits; `None` if threads are not traced.

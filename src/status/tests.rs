@@ -3,6 +3,7 @@
 use super::*;
 use crate::budget::Part;
 use crate::container::{Failure, FailureKind, Kind, SourceState};
+use crate::deep::{DeepState, Origin, Refusal, RefusalKind, RefusedSet};
 use crate::health::{Cause, Scope};
 
 #[test]
@@ -67,6 +68,32 @@ pub(crate) fn example() -> Status {
                 events: vec![event("task-clock", 12, 0, 0), event("page-faults", 10, 2, 0)],
             },
         ],
+        deep: DeepReport {
+            active: vec![DeepState {
+                id: 3,
+                name: "request_3".into(),
+                origin: Origin::Request,
+                events: vec!["{L1-dcache-load-misses,LLC-load-misses}".to_owned()],
+                selection: vec!["/system.slice/<b>.service".to_owned()],
+                cgroups: 1,
+                entry: "deep:l1_dcache_load_misses".into(),
+                already_counted: [("cycles".to_owned(), "core".into())].into(),
+                began: Timestamp(1_795_251_000_000),
+                ends: Some(Timestamp(1_795_251_600_000)),
+                reason: "slow <script>".to_owned(),
+                requester: "10.0.0.7".to_owned(),
+            }],
+            refused: vec![RefusedSet {
+                name: "topdown".into(),
+                origin: Origin::Annotation,
+                requester: "shop/web-0".to_owned(),
+                refusal: Refusal::new(
+                    RefusalKind::Unknown,
+                    "the annotation perf-exporter/deep names no set that pods may request",
+                    "add it to `deep` of the configuration, with `annotation: allowed`",
+                ),
+            }],
+        },
         stream: Some(Stream {
             granularity: "process".to_owned(),
             leader: "context-switches",

@@ -20,7 +20,12 @@ pub struct Identity {
     pub labels: Vec<(Arc<str>, Arc<str>)>,
     /// Labels that selections of the configuration use: keys, and values.
     pub selected_by: Vec<(Arc<str>, Arc<str>)>,
+    /// Set of events that the pod requests, from the annotation [`DEEP`].
+    pub deep: Option<Arc<str>>,
 }
+
+/// Annotation with which a pod requests a set of `deep` of the configuration, by its name.
+pub const DEEP: &str = "perf-exporter/deep";
 
 /// Pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -21,7 +21,7 @@ pub use cgroup::{
 };
 pub use container_rule::{ContainerRule, PodRule, PodSelection};
 pub use glob::{Glob, GlobError};
-pub use identity::{ContainerMetadata, Identity, Pod, Workload};
+pub use identity::{ContainerMetadata, DEEP, Identity, Pod, Workload};
 pub use open_target::OpenTarget;
 pub use process::{
     Changed, GroupBy, Need, Process, ProcessContext, ProcessKey, ProcessRule, ProcessSelection, Processes,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in order of dependency: each imports only from modules before it.
-const ORDER: [&str; 43] = [
+const ORDER: [&str; 44] = [
     "error",
     "clean",
     "named_enum",
@@ -32,6 +32,7 @@ const ORDER: [&str; 43] = [
     "targets",
     "probe",
     "config",
+    "deep",
     "container",
     "plan",
     "sys",

@@ -39,7 +39,7 @@ probes:
 "#;
 
 /// Pages of the manual. All their YAML blocks are configurations.
-const MANUAL: [&str; 23] = [
+const MANUAL: [&str; 24] = [
     "README.md",
     "docs/comparing-deploys.md",
     "docs/concepts.md",
@@ -47,6 +47,7 @@ const MANUAL: [&str; 23] = [
     "docs/containers.md",
     "docs/cost.md",
     "docs/dashboards-and-alerts.md",
+    "docs/deep.md",
     "docs/glossary.md",
     "docs/http.md",
     "docs/introduction.md",

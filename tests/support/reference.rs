@@ -625,6 +625,7 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
                 "",
                 "time() - perf_exporter_config_last_reload_success_timestamp_seconds",
             ),
+            row("perf_exporter_deep_sets", "", &[], "limits", "perf_exporter_deep_sets > 0"),
             row("perf_exporter_containers", "", &[], "containers", "perf_exporter_containers"),
             row(
                 "perf_exporter_unknown_containers",

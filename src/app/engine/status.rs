@@ -41,6 +41,7 @@ impl<K: Kernel> Engine<K> {
                     .collect(),
             ),
             counters: counters::counters(&groups, board),
+            deep: self.deep_report(),
             losses: self.measured_and_lost(stream.as_ref()),
             stream: stream.map(|state| Stream::new(state, &groups)),
             traces: traces::all(&trace_states, board),

@@ -1,5 +1,7 @@
 //! Tests of the engine with a fake kernel and a manual clock.
 
+mod deep;
+
 use super::*;
 use crate::app::Service;
 use crate::app::incidents::Incidents;

@@ -181,6 +181,7 @@ mod tests {
             labels: vec![("app".into(), "app".into())],
             service: vec!["team".into()],
             selecting: vec!["tier".into(), "app".into()],
+            deep: false,
         };
         let listing = listing(body, &chosen).unwrap();
         let ids: Vec<&str> = listing.containers.iter().map(|(id, _)| &**id).collect();

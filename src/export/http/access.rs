@@ -215,7 +215,7 @@ pub(super) struct Asked<'r> {
     pub(super) exposure: Exposure,
     /// Known path of the resource.
     pub(super) path: &'r str,
-    /// Verb of the request in rules of Kubernetes: `post` for uploads and reloads, otherwise `get`.
+    /// Verb of the request in rules of Kubernetes: `post` for uploads, reloads and other changes, `delete` for the end of a set of events, otherwise `get`.
     pub(super) verb: &'static str,
     pub(super) uri: &'r Uri,
     pub(super) headers: &'r HeaderMap,

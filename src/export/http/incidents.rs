@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
 
-use http_body_util::{BodyExt as _, Limited};
 use hyper::StatusCode;
 use hyper::body::Body;
 use hyper::header::{self, HeaderMap};
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
 
 use super::Source;
 use super::access::Client;
@@ -17,7 +15,7 @@ use super::answer::{Answer, cannot_encode, values};
 use super::body::Content;
 use super::nonce::nonce;
 use super::rendered::{JSON, render};
-use super::shared::Shared;
+use super::shared::{Shared, read_body};
 use crate::clean::clean;
 use crate::export::incident::{REPORT, list_json, list_page};
 use crate::export::negotiate;
@@ -147,12 +145,10 @@ pub(super) async fn trigger<S: Source, B: Body<Error: Into<Box<dyn Error + Send 
     user: Option<&str>,
     body: B,
 ) -> Answer {
-    let read = timeout(shared.limits.upload, Limited::new(body, TRIGGER).collect()).await;
-    let Ok(Ok(read)) = read else {
+    let Ok(bytes) = read_body(shared, body, TRIGGER).await else {
         let text = format!("the trigger did not arrive, or has more than {TRIGGER} bytes");
         return Answer::text(StatusCode::PAYLOAD_TOO_LARGE, text);
     };
-    let bytes = read.to_bytes();
     let posted = if bytes.is_empty() { Ok(Posted::default()) } else { serde_json::from_slice(&bytes) };
     let posted: Posted = match posted {
         Ok(posted) => posted,

@@ -14,6 +14,7 @@ mod answer;
 mod baselines;
 mod body;
 mod cpu;
+mod deep;
 mod digest;
 mod guard;
 mod guesses;
@@ -53,6 +54,7 @@ use tokio::sync::watch;
 use crate::annotate::{Annotator, Options, Syntax};
 use crate::anomaly::Report;
 use crate::config::Metrics;
+use crate::deep as sets;
 use crate::files::Files;
 use crate::history::SharedHistory;
 use crate::host::Roots;
@@ -128,6 +130,15 @@ pub trait Source: Send + Sync + 'static {
         let text =
             format!("no incident is recorded for a trigger of the type {} of {cgroup:?}", trigger.word());
         async { Err(text) }
+    }
+
+    /// Begins or ends a set of events that is counted for a limited time.
+    ///
+    /// # Errors
+    /// Why nothing changed.
+    fn deep(&self, wanted: sets::Wanted) -> impl Future<Output = sets::Outcome> + Send {
+        let reason = format!("sets of events are not counted here: {wanted:?}");
+        async move { Err(sets::Refusal::new(sets::RefusalKind::Stopping, reason, "use the service")) }
     }
 
     /// Returns the names of the recorded kinds of profiles, the most important first; empty if none is recorded.

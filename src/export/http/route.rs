@@ -14,6 +14,7 @@ use super::access::{Asked, Client};
 use super::admission::{Class, ConnectionEntry, Refused};
 use super::answer::{Answer, TEXT, values};
 use super::body::{Account, Body, Content, Work, Writer};
+use super::deep;
 use super::guard::Exposure;
 use super::heatmap::{self, Form};
 use super::incidents::{self, LIST, ONE};
@@ -61,12 +62,16 @@ enum Route {
     Incidents,
     IncidentList,
     Trigger,
+    /// The sets of events that are counted for a limited time; the begin and the end of one.
+    DeepList,
+    DeepBegin,
+    DeepEnd,
     Baseline,
     Unknown,
 }
 
 /// Each path as a label, its route, and the class of its requests.
-const ROUTES: [(&str, Route, Class); 22] = [
+const ROUTES: [(&str, Route, Class); 24] = [
     ("/metrics", Route::Metrics, Class::Scrape),
     ("/", Route::Past(Past::Overview), Class::Page),
     ("/cgroup", Route::Past(Past::Subject(Scope::Cgroup)), Class::Page),
@@ -88,6 +93,8 @@ const ROUTES: [(&str, Route, Class); 22] = [
     (LIST, Route::Incidents, Class::Page),
     (ONE, Route::Incidents, Class::Page),
     ("/api/v1/incidents", Route::IncidentList, Class::Page),
+    (deep::LIST, Route::DeepList, Class::Page),
+    (deep::ONE, Route::DeepEnd, Class::Page),
     ("/api/v1/baselines", Route::Baseline, Class::Profile),
 ];
 
@@ -97,10 +104,14 @@ impl Route {
         let path = match path {
             "/debug/pprof" => "/debug/pprof/",
             path if path.starts_with(ONE) => ONE,
+            path if path.starts_with(deep::ONE) => deep::ONE,
             path => path,
         };
         if path == "/api/v1/incidents" && method == Method::POST {
             return ("/api/v1/incidents", Self::Trigger, Class::Page);
+        }
+        if path == deep::LIST && method == Method::POST {
+            return (deep::LIST, Self::DeepBegin, Class::Page);
         }
         ROUTES.into_iter().find(|route| route.0 == path).unwrap_or_else(|| {
             match path.starts_with("/debug/pprof/") {
@@ -116,7 +127,7 @@ impl Route {
             Self::Healthy | Self::Ready | Self::Unknown => Exposure::Health,
             Self::Metrics => Exposure::Scraper,
             Self::Baseline => Exposure::Upload,
-            Self::Reload | Self::Trigger => Exposure::Change,
+            Self::Reload | Self::Trigger | Self::DeepBegin | Self::DeepEnd => Exposure::Change,
             Self::Past(_)
             | Self::Page
             | Self::Status
@@ -125,7 +136,17 @@ impl Route {
             | Self::AbsentProfile
             | Self::HeatMap(_)
             | Self::Incidents
-            | Self::IncidentList => Exposure::Person,
+            | Self::IncidentList
+            | Self::DeepList => Exposure::Person,
+        }
+    }
+
+    /// Returns the verb of the request in rules of Kubernetes.
+    const fn verb(self) -> &'static str {
+        match self {
+            Self::Baseline | Self::Reload | Self::Trigger | Self::DeepBegin => "post",
+            Self::DeepEnd => "delete",
+            _ => "get",
         }
     }
 
@@ -138,7 +159,8 @@ impl Route {
     const fn methods(self) -> Option<&'static str> {
         match self {
             Self::Baseline => Some("POST"),
-            Self::IncidentList | Self::Trigger => Some("GET, HEAD, POST"),
+            Self::IncidentList | Self::Trigger | Self::DeepList | Self::DeepBegin => Some("GET, HEAD, POST"),
+            Self::DeepEnd => Some("DELETE"),
             Self::Reload => Some("POST, PUT"),
             Self::Unknown => None,
             _ => Some("GET, HEAD"),
@@ -155,7 +177,7 @@ const ALWAYS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Answers one request. A request body is not read, except that of an upload or a trigger. For HEAD, hyper sends only the headers and does not poll the body.
+/// Answers one request. A request body is not read, except that of an upload, a trigger or a set of events. For HEAD, hyper sends only the headers and does not poll the body.
 pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn Error + Send + Sync>>>>(
     shared: Arc<Shared<S>>,
     held: &Arc<ConnectionEntry>,
@@ -173,13 +195,8 @@ pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn E
     let wrong = route.wrong_method(&request.method);
     let rules = shared.source.rules();
     let (query, headers) = (request.uri.query().unwrap_or_default(), &request.headers);
-    let asked = Asked {
-        exposure: route.exposure(),
-        path: label,
-        verb: if matches!(route, Route::Baseline | Route::Reload | Route::Trigger) { "post" } else { "get" },
-        uri: &request.uri,
-        headers,
-    };
+    let asked =
+        Asked { exposure: route.exposure(), path: label, verb: route.verb(), uri: &request.uri, headers };
     let checked = rules.check(asked, client, &shared.clock, shared.traffic.cpu()).await;
     let is_brief = wrong.is_some() || checked.is_err();
     let (place, refused) = held.admit(if is_brief { Class::Brief } else { class });
@@ -209,6 +226,9 @@ pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn E
             Route::Incidents => incidents::pages(&shared, request.uri.path(), headers).await,
             Route::IncidentList => incidents::list(&shared).await,
             Route::Trigger => incidents::trigger(&shared, client, user.as_deref(), body).await,
+            Route::DeepList => deep::list(&shared).await,
+            Route::DeepBegin => deep::begin(&shared, client, user.as_deref(), body).await,
+            Route::DeepEnd => deep::end(&shared, client, user.as_deref(), request.uri.path()).await,
             Route::Baseline => uploads::upload(&shared, client, user.as_deref(), body).await,
             Route::Unknown => not_found(),
         },
@@ -366,7 +386,7 @@ async fn reload(source: &impl Source, client: &Client, user: Option<&str>) -> An
 
 fn not_found() -> Answer {
     const TEXT_404: &[u8] =
-        b"not found; available paths: /, /metrics, /status, /api/v1/status, /api/v1/history, /api/v1/heatmap, /cgroup, /program, /flamegraph, /heatmap, /incidents, /api/v1/incidents, \
+        b"not found; available paths: /, /metrics, /status, /api/v1/status, /api/v1/history, /api/v1/heatmap, /cgroup, /program, /flamegraph, /heatmap, /incidents, /api/v1/incidents, /api/v1/deep, \
                               /top, /folded, /debug/pprof/profile, /-/healthy, /-/ready, POST /api/v1/baselines and POST /-/reload\n";
     Answer::new(StatusCode::NOT_FOUND, TEXT, Content::Whole(Bytes::from_static(TEXT_404)))
 }

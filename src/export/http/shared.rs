@@ -1,17 +1,24 @@
 //! State shared by all connections of a server, and the blocking threads that render responses.
 
+use std::error::Error;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::{Body, Bytes};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::baselines::Baselines;
 use super::cpu::RequestCpu;
+use super::rate::TokenBucket;
 use super::turns::Turns;
 use super::{Limits, Source, Traffic};
 use crate::budget::Share;
 use crate::clock::Clock;
+use crate::lock::Lock;
 use crate::span::Spans;
 
 /// Maximum number of pages rendered concurrently. More would compete with scrapes for CPU time.
@@ -22,6 +29,10 @@ const ENCODED: usize = 2;
 
 /// Maximum number of functions annotated concurrently. Each can take memory for the debug information of a file.
 const ANNOTATED: usize = 1;
+
+/// Limit of changes of sets of events: one in this time, after a burst.
+const PER_CHANGE: Duration = Duration::from_secs(5);
+const CHANGES: u32 = 10;
 
 /// State shared by all connections of a server.
 #[derive(Debug)]
@@ -44,6 +55,8 @@ pub(super) struct Shared<S> {
     pub(super) annotated: Arc<Semaphore>,
     /// One permit for each page that may be rendered concurrently.
     pub(super) pages: Arc<Semaphore>,
+    /// Limits the changes of sets of events that are counted for a limited time.
+    pub(super) deep: Lock<TokenBucket>,
 }
 
 impl<S: Source> Shared<S> {
@@ -58,9 +71,42 @@ impl<S: Source> Shared<S> {
         let baselines = Baselines::new(memory.clone());
         let permits = [ENCODED, ANNOTATED, PAGES];
         let [encoded, annotated, pages] = permits.map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { source, traffic, clock, limits, memory, spans, turns, baselines, encoded, annotated, pages }
+        let deep = Lock::new(TokenBucket::new(PER_CHANGE, CHANGES));
+        Self {
+            source,
+            traffic,
+            clock,
+            limits,
+            memory,
+            spans,
+            turns,
+            baselines,
+            encoded,
+            annotated,
+            pages,
+            deep,
+        }
     }
 }
+
+/// Reads the body of a request.
+///
+/// # Errors
+/// It has more than `limit` bytes, or it does not arrive in time.
+pub(super) async fn read_body<S, B: Body<Error: Into<Box<dyn Error + Send + Sync>>>>(
+    shared: &Shared<S>,
+    body: B,
+    limit: usize,
+) -> Result<Bytes, TooLate> {
+    match timeout(shared.limits.upload, Limited::new(body, limit).collect()).await {
+        Ok(Ok(read)) => Ok(read.to_bytes()),
+        Ok(Err(_)) | Err(_) => Err(TooLate),
+    }
+}
+
+/// A body that is too large, or did not arrive in time.
+#[derive(Debug)]
+pub(super) struct TooLate;
 
 /// Runs a function on a blocking thread, at the priority of ordinary processes, once a permit is available. The permit is held until the
 /// function returns, even if the client disconnects.

@@ -26,6 +26,7 @@ use crate::status::tests::example;
 
 mod attacks;
 mod certificates;
+mod deep;
 mod listening;
 mod sites;
 mod spans;
@@ -42,6 +43,10 @@ pub(super) struct Program {
     pub(super) pages: Arc<Mutex<()>>,
     /// Number of renderings of the status that have begun.
     pub(super) begun: Arc<AtomicU64>,
+    /// Changes of sets of events.
+    pub(super) wanted: Arc<Mutex<Vec<crate::deep::Wanted>>>,
+    /// The outcome of each such change; `None` = success.
+    pub(super) refusal: Option<crate::deep::Refusal>,
     /// Rules of access.
     pub(super) rules: watch::Receiver<Arc<Rules>>,
 }
@@ -82,6 +87,15 @@ impl Source for Program {
 
     fn follow_rules(&self) -> watch::Receiver<Arc<Rules>> {
         self.rules.clone()
+    }
+
+    async fn deep(&self, wanted: crate::deep::Wanted) -> crate::deep::Outcome {
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
+        }
+        let begins = matches!(wanted, crate::deep::Wanted::Begin { .. });
+        self.wanted.lock().unwrap().push(wanted);
+        Ok(begins.then(|| example().deep.active[0].clone()))
     }
 
     fn profiles(&self) -> Vec<Arc<str>> {
@@ -130,6 +144,8 @@ pub(super) fn program(snapshot: Arc<Snapshot>) -> Program {
         profiler: Profiler::default(),
         pages: Arc::default(),
         begun: Arc::default(),
+        wanted: Arc::default(),
+        refusal: None,
         rules: fixed(Rules::new(&Web::default(), ["test"], None)),
     }
 }
@@ -216,8 +232,13 @@ impl Running {
 
     /// Sends a request (without its last empty line) on its own connection and reads the response.
     pub(super) fn ask(&self, request: &str) -> Answer {
+        self.ask_with_body(request, "")
+    }
+
+    /// The same, with a body. The server may close the connection before it has read the whole body.
+    pub(super) fn ask_with_body(&self, request: &str, body: &str) -> Answer {
         let mut stream = self.connect();
-        write!(stream, "{request}\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+        write!(stream, "{request}\r\nHost: test\r\nConnection: close\r\n\r\n{body}").unwrap();
         Answer::read(&mut stream)
     }
 

@@ -3,6 +3,7 @@
 
 mod annotated;
 mod containers;
+mod deep;
 pub(crate) mod figures;
 mod files;
 mod function_table;
@@ -57,6 +58,7 @@ pub fn render(status: &Status) -> String {
     status.threads.iter().for_each(|shown| threads::threads(&mut html, shown));
     traces::traces(&mut html, &status.traces);
     profiled::profiled(&mut html, &status.profiles);
+    deep::deep(&mut html, status);
     files::files(&mut html, status);
     containers::containers(&mut html, status);
     pushes::pushes(&mut html, status);
