@@ -27,6 +27,7 @@ mod conservation;
 mod container_probes;
 mod containers;
 mod counting;
+mod deep;
 mod fork_storm;
 mod functions;
 mod hanging;
