@@ -137,6 +137,7 @@ fn groups(
         events: entry.events.clone(),
         preset: entry.preset,
         group: entry.group,
+        metrics: None,
         per: None,
         cgroups: None,
         pods: None,

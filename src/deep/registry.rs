@@ -496,7 +496,8 @@ impl Registry {
 
 /// Returns an entry without events.
 fn entry(name: Arc<str>, selection: CgroupSelection) -> Counters {
-    Counters { name, groups: Vec::new(), per: vec![Targets::Cgroups(selection)], level: Level::default() }
+    let per = vec![Targets::Cgroups(selection)];
+    Counters { name, groups: Vec::new(), metrics: Vec::new(), per, level: Level::default() }
 }
 
 /// Checks that `counters` counts the events that it shares with a set for all cgroups of the set: the set does not count them again.
