@@ -91,16 +91,16 @@ pub struct DeepState {
     pub requester: String,
 }
 
-/// A set of events that did not begin, with the reason.
+/// A set of events that did not begin, or ended early, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RefusedSet {
     /// Name of the set.
     pub name: Arc<str>,
-    /// What would have begun it.
+    /// What it would begin with, or began with.
     pub origin: Origin,
     /// The client or the pod.
     pub requester: String,
-    /// Why it did not begin.
+    /// Why it is not counted.
     #[serde(flatten)]
     pub refusal: Refusal,
 }
@@ -110,7 +110,7 @@ pub struct RefusedSet {
 pub struct DeepReport {
     /// The sets in force, the oldest first.
     pub active: Vec<DeepState>,
-    /// Sets of the file and of pods that did not begin.
+    /// Sets of the file and of pods that did not begin, and sets that ended because they selected too many cgroups.
     pub refused: Vec<RefusedSet>,
 }
 

@@ -174,31 +174,34 @@ impl Registry {
         let number = |selection: &CgroupSelection| cgroups.iter().filter(|at| selection.matches(at)).count();
         let gone = self
             .end_where(now, "its pod has ended", |deep| deep.pod.is_some() && number(&deep.set.cgroups) == 0);
-        let wide = self.too_wide(number, limit);
-        let wide = self.end_where(now, "it selects more cgroups than limits.deep_cgroups allows", |deep| {
-            wide.contains(&deep.id)
-        });
+        let wide = self.end_wide(number, limit, now);
         let began = self.begin_pending(number, limit, now);
         self.begin_annotated(cgroups, limit, now) || began || wide || gone
     }
 
-    /// Returns the sets that select too many cgroups. All pods with the same annotation are one set, of which the last ones end.
-    fn too_wide(&self, number: impl Fn(&CgroupSelection) -> usize, limit: usize) -> Vec<u64> {
+    /// Ends the sets that select too many cgroups. All pods with the same annotation are one set, of which the last ones end.
+    fn end_wide(&mut self, number: impl Fn(&CgroupSelection) -> usize, limit: usize, now: Moment) -> bool {
         let mut annotated: BTreeMap<&str, usize> = BTreeMap::new();
         let mut wide = Vec::new();
-        for Deep { id, set, origin, .. } in &self.active {
+        for Deep { id, set, origin, requester, .. } in &self.active {
             let own = number(&set.cgroups);
             let all = match origin {
                 Origin::Annotation => annotated.entry(&set.name).or_default(),
                 Origin::File | Origin::Request => &mut 0,
             };
             if *all + own > limit {
-                wide.push(*id);
+                let refusal = Refusal::too_many(*all + own, limit);
+                wide.push((*id, Arc::clone(&set.name), *origin, requester.clone(), refusal));
             } else {
                 *all += own;
             }
         }
-        wide
+        let ended = self
+            .end_where(now, "it selects too many cgroups", |deep| wide.iter().any(|(id, ..)| *id == deep.id));
+        for (_, name, origin, requester, refusal) in wide {
+            self.refuse(&name, origin, requester, refusal);
+        }
+        ended
     }
 
     fn allows_annotations(&self) -> bool {
@@ -400,7 +403,7 @@ impl Registry {
             set = %name,
             origin = origin.as_str(),
             requester = refused.requester,
-            "a set of events does not begin: {}",
+            "a set of events is not counted: {}",
             refused.refusal
         );
         if self.refused.len() >= MAX_REFUSED {

@@ -45,7 +45,7 @@ fn active(html: &mut Html, status: &Status, state: &DeepState) {
 fn refused(html: &mut Html, set: &RefusedSet) {
     html.put(
         "<section class=\"card\"><header><h3>{}</h3><span>{}</span><small>{}</small></header><dl>\
-         <dt>State</dt><dd><b>did not begin</b>: {}</dd></dl></section>",
+         <dt>State</dt><dd><b>not counted</b>: {}</dd></dl></section>",
         [&set.name, &set.origin, &set.requester, &set.refusal],
     );
 }

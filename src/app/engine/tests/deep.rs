@@ -17,8 +17,12 @@ struct World {
 }
 
 impl World {
-    /// Starts an engine with a file, and makes the first collection.
+    /// Starts an engine with a file that counts [`COUNTERS`], and makes the first collection.
     fn new(yaml: &str) -> Self {
+        Self::of(&format!("{COUNTERS}{yaml}"))
+    }
+
+    fn of(yaml: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = |path: &str| dir.path().join(path);
         for created in ["proc/sys/kernel", "proc/self", "cg/a", "cg/b", "cg/c"] {
@@ -30,7 +34,7 @@ impl World {
         std::fs::write(path("proc/sys/kernel/perf_event_paranoid"), "-1\n").unwrap();
         let (mut engine, kernel, clock) = engine(&dir);
         std::fs::write(path("sys/devices/system/cpu/online"), "0-1\n").unwrap();
-        engine.config = file(yaml);
+        engine.config = load(yaml);
         engine.look_at_host();
         let (publisher, _) = watch::channel(Arc::new(engine.unpublished()));
         engine.apply_file();
@@ -74,10 +78,13 @@ impl World {
     }
 }
 
+fn load(yaml: &str) -> Config {
+    config::load(yaml.as_bytes(), "f").unwrap_or_else(|problems| panic!("{problems}")).0
+}
+
+/// Returns the configuration of a file that counts [`COUNTERS`].
 fn file(yaml: &str) -> Config {
-    config::load(format!("{COUNTERS}{yaml}").as_bytes(), "f")
-        .unwrap_or_else(|problems| panic!("{problems}"))
-        .0
+    load(&format!("{COUNTERS}{yaml}"))
 }
 
 const FAULTS: &str = "perf_cgroup_minor_faults_total";
@@ -135,6 +142,23 @@ fn totals_continue_if_a_set_begins_again_soon_and_when_one_of_two_sets_ends() {
     world.request(&of("/a", "10s")).unwrap();
     world.run(1);
     assert_eq!((world.total(FAULTS, "/a"), world.total(FAULTS, "/b")), (Some(6), Some(8)));
+}
+
+#[test]
+fn a_set_does_not_interrupt_the_switch_stream() {
+    let stream = COUNTERS.replace("attribution: dedicated", "attribution: stream");
+    let mut world = World::of(&stream);
+    let open = |world: &World| world.kernel.opened().iter().map(Opened::id).collect::<Vec<u64>>();
+    assert!(world.engine.plan.stream.is_some());
+    let before = open(&world);
+    world.request(r#"{"events": ["minor-faults"], "cgroups": ["/a"], "for": "2s"}"#).unwrap();
+    let during = open(&world);
+    assert_eq!(during.len(), before.len() + 2);
+    assert!(before.iter().all(|id| during.contains(id)));
+    world.run(1);
+    world.run(1);
+    assert!(world.engine.expire_deep());
+    assert_eq!(open(&world), before);
 }
 
 #[test]
