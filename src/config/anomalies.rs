@@ -5,9 +5,10 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::counters::{is_per_cgroup, metric, metric_word, metrics_of_cgroups};
+use super::counters::{is_per_cgroup, metric, metrics_of_cgroups};
 use super::decode::At;
 use super::file::{Anomaly, File, MethodName, Season};
+use super::metric_word::metric_word;
 use super::problem::{one_of, shown};
 use super::report::Report;
 use super::tasks::known_call;

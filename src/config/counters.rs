@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use super::decode::At;
 use super::derived::{Derived, used};
+use super::metric_word::metric_word;
 use super::per::per;
 use super::problem::{all_of, shown};
 use super::report::Report;
 use super::selection::Selections;
-use super::value::{Entries, Event, List, is_name};
+use super::value::{Entries, Event, List};
 use super::yaml::NodeId;
 use super::{Counters, file};
 use crate::event::syntax::{self, Group, Name};
@@ -67,27 +68,13 @@ pub(super) fn event_groups(
     scheduled(entry, written)
 }
 
-/// Reports a word that cannot be part of a metric name. `whose` is the kind of the named items, in the plural.
-pub(super) fn metric_word(node: NodeId, word: &str, whose: &str, report: &mut Report<'_>) {
-    if !is_name(word) {
-        let better: String = word.chars().take(60).map(|c| if is_word(c) { c } else { '_' }).collect();
-        let better = better.to_ascii_lowercase();
-        let better = if is_name(&better) { better } else { format!("_{better}") };
-        let message = format!(
-            "{} is not a valid name: names of {whose} consist of a-z, 0-9 and _ and do not begin with a digit",
-            shown(word)
-        );
-        report.error(node, message, format!("write `{better}`"));
-    }
-}
-
 /// Returns the groups of an entry as written.
 fn groups(name: &At<String>, entry: &At<file::Counters>, report: &mut Report<'_>) -> Vec<Written> {
     match (&entry.events, &entry.preset) {
         (None, None) => {
             if entry.metrics.is_none() && !report.blames(entry.node) {
                 let hint = "write `events: [cycles, instructions]`, `preset: detailed` or `metrics: [ipc]`";
-                report.error(name.node, "the entry has neither `events`, `preset` nor `metrics`", hint);
+                report.error(name.node, "the entry has no `events`, `preset` or `metrics`", hint);
             }
             Vec::new()
         }
@@ -362,7 +349,7 @@ mod tests {
 
     #[test]
     fn an_entry_counts_events_or_a_preset_and_not_both_or_neither() {
-        assert!(entry("per: cpu").starts_with(": the entry has neither `events` nor `preset`"));
+        assert!(entry("per: cpu").starts_with(": the entry has no `events`, `preset` or `metrics`"));
         assert!(
             entry("preset: default, events: cycles")
                 .starts_with(".preset: `events` and `preset` are mutually exclusive")

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::counters::metric_word;
 use super::decode::At;
 use super::file;
+use super::metric_word::metric_word;
 use super::problem::shown;
 use super::report::Report;
 use super::value::{Entries, List};
@@ -180,7 +180,7 @@ mod tests {
         for (yaml, words) in [
             ("counters: {a: {metrics: [ipcs]}}", "there is no metric `ipcs`; did you mean `IPC`?"),
             ("counters: {a: {metrics: []}}", "contains no metrics"),
-            ("counters: {a: {}}", "neither `events`, `preset` nor `metrics`"),
+            ("counters: {a: {}}", "the entry has no `events`, `preset` or `metrics`"),
             ("derived: {ipc: {expression: cycles}}", "is the name of a built-in metric"),
             (
                 "derived: {x: {expression: cycles +}}\ncounters: {a: {metrics: x}}",

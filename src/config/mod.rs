@@ -20,6 +20,7 @@ mod listen;
 mod load;
 mod locations;
 mod memory;
+mod metric_word;
 mod metrics;
 mod patterns;
 mod per;

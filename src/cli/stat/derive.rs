@@ -53,7 +53,7 @@ pub(super) fn metrics(
     let elapsed = (!elapsed.is_zero()).then_some(elapsed.as_secs_f64());
     let value = |metric: &metric::Metric| Some(Metric::of(metric.definition, metric.value(elapsed, &of)?));
     let mut metrics: Vec<Metric> = Vec::new();
-    for metric in shown.at(count).filter_map(value) {
+    for metric in shown.at(count.key, count.pmu).filter_map(value) {
         // On a machine with several types of cores, a metric may have several formulas.
         if !metrics.iter().any(|other| other.name == metric.name) {
             metrics.push(metric);
@@ -66,7 +66,7 @@ pub(super) fn metrics(
 /// Returns the metrics that a count can have, with arbitrary values. `has` reports which counts there are.
 pub(super) fn possible(shown: &Shown, count: Count<'_>, has: &dyn Fn(&str) -> bool) -> Vec<Metric> {
     let has = |key: &str| key == count.key || has(key);
-    let possible = shown.at(count).filter(|metric| metric.is_possible(&has));
+    let possible = shown.at(count.key, count.pmu).filter(|metric| metric.is_possible(&has));
     let mut metrics: Vec<Metric> = possible.map(|metric| Metric::of(metric.definition, 1.0)).collect();
     metrics.extend(plain_rate(shown, count, &|key| has(key).then_some(1.0)));
     metrics
@@ -74,7 +74,7 @@ pub(super) fn possible(shown: &Shown, count: Count<'_>, has: &dyn Fn(&str) -> bo
 
 /// Returns the rate of an event that has no metric of its own.
 fn plain_rate(shown: &Shown, count: Count<'_>, of: &dyn Fn(&str) -> Option<f64>) -> Option<Metric> {
-    let has_rate = count.has_rate && !shown.by_name && shown.at(count).next().is_none();
+    let has_rate = count.has_rate && !shown.by_name && shown.at(count.key, count.pmu).next().is_none();
     let clock = of(CLOCK).filter(|&clock| clock > 0.0 && has_rate)?;
     Some(rate("", count.value / clock))
 }

@@ -2,7 +2,6 @@
 
 use std::sync::LazyLock;
 
-use super::derive::Count;
 use crate::event::metric::{self, Metric};
 use crate::event::{Catalog, Missing, Unresolved, syntax};
 
@@ -71,10 +70,10 @@ impl Shown {
         if metrics.is_empty() { Self::automatic().clone() } else { Self { metrics, by_name: true } }
     }
 
-    /// Returns the metrics that are shown next to a count.
-    pub(super) fn at<'a>(&'a self, count: Count<'a>) -> impl Iterator<Item = &'a Metric> {
+    /// Returns the metrics that are shown next to a count of the event with this key, of a PMU if there are several for the cores.
+    pub(super) fn at<'a>(&'a self, key: &'a str, pmu: Option<&'a str>) -> impl Iterator<Item = &'a Metric> {
         let is_here = move |metric: &&Metric| {
-            metric.is_at(count.key) && metric.pmu.as_deref().is_none_or(|pmu| count.pmu == Some(pmu))
+            metric.is_at(key) && metric.pmu.as_deref().is_none_or(|own| pmu == Some(own))
         };
         self.metrics.iter().filter(is_here)
     }

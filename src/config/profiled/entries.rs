@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 
 use super::sampled::{event, off_cpu, over, probe};
 use super::{Profiled, STACKS, SampledTargets, Source, Unwind};
-use crate::config::counters::metric_word;
 use crate::config::decode::At;
 use crate::config::file::{self, FUNCTIONS_MAX, Profile, STACK_MAX, STACK_MIN};
+use crate::config::metric_word::metric_word;
 use crate::config::patterns::Lists;
 use crate::config::pods;
 use crate::config::report::Report;

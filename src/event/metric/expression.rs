@@ -25,13 +25,13 @@ pub(super) enum Node {
     /// The count of an event, in its base unit.
     Event(Box<Counted>),
     /// `-x`.
-    Negated(Box<Node>),
+    Negated(Box<Self>),
     /// `a + b`.
-    Binary(Operator, Box<[Node; 2]>),
+    Binary(Operator, Box<[Self; 2]>),
     /// `min(a, b)`.
-    Call(Function, Box<[Node; 2]>),
+    Call(Function, Box<[Self; 2]>),
     /// `value if condition else other`: condition, value, other.
-    If(Box<[Node; 3]>),
+    If(Box<[Self; 3]>),
 }
 
 /// An event, and its key among the operands.
@@ -334,8 +334,8 @@ impl Node {
             return f.write_str(")");
         }
         match self {
-            Self::Number(number) if number.fract() == 0.0 && *number < 1e15 => write!(f, "{number:.0}"),
-            Self::Number(number) => write!(f, "{number:?}"),
+            Self::Number(number) if *number >= 1e6 => write!(f, "{number:e}"),
+            Self::Number(number) => write!(f, "{number}"),
             Self::Constant(constant) => write!(f, "#{constant}"),
             Self::Elapsed => f.write_str(ELAPSED),
             Self::Event(counted) => write_event(f, &counted.event),

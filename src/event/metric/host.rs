@@ -133,9 +133,18 @@ impl Catalog {
         self.with_constants(expression, self.core_pmus().first().copied())
     }
 
-    /// Returns all metrics that this host has.
+    /// Returns all metrics that this host has. Without hardware counters, those of the kernel's events and of other PMUs.
     pub fn all_metrics(&self) -> Vec<Metric> {
-        builtin::all().flat_map(|definition| self.metric(definition)).collect()
+        let counts = |metric: &Metric| {
+            let mut events = metric.needs.iter().flat_map(|group| &group.events);
+            self.has_core_pmu()
+                || events.all(|event| match &event.name {
+                    Name::Symbol(word) => is_software(word),
+                    Name::Pmu { pmu, .. } => !is_core(pmu),
+                    _ => true,
+                })
+        };
+        builtin::all().flat_map(|definition| self.metric(definition)).filter(counts).collect()
     }
 
     /// Returns a metric with its formula on this host, or with one for each type of core. Empty without a formula.

@@ -295,6 +295,8 @@ fn metrics_are_selected_by_name_and_shown_alone_on_request() {
     let table = ours(&["-M", "cpus_utilized,page_faults_per_second", "true"]);
     let row = |event: &str| table.lines().find(|line| line.contains(event)).unwrap_or_default();
     assert!(row("task-clock").contains("CPUs utilized") && row("page-faults").contains("/sec"), "{table}");
+    let share = ours(&["-M", "cpu_utilization", "true"]);
+    assert!(share.contains("% of all CPUs") && !share.contains("CPUs utilized"), "{share}");
     let one = ours(&["-M", "page_faults_per_second", "-e", "context-switches", "true"]);
     assert_eq!(one.matches(" # ").count(), 1, "{one}");
 
@@ -322,7 +324,7 @@ fn metrics_and_events_that_do_not_exist_have_a_remedy() {
     }
     for (arguments, code, words) in [
         (&["-M", "IPCC", "true"][..], 2, "did you mean IPC?"),
-        (&["-M", "horses", "true"], 2, "metrics: CPUs_utilized, "),
+        (&["-M", "horses", "true"], 2, "list metric"),
         (&["-D", "-1", "true"], 2, "-n"),
         (&["--per-core", "true"], 2, "add -a"),
         (&["--per-thread", "true"], 2, "all with -a"),
