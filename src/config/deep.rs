@@ -4,9 +4,10 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::counters::{self, event_groups, metric_of, metrics_of_cgroups};
+use super::counters::{event_groups, metric_of, metrics_of_cgroups};
 use super::decode::{At, decode};
 use super::file::{self, Annotation, Deep};
+use super::metric_word::metric_word;
 use super::problem::{all_of, shown};
 use super::report::Report;
 use super::selection::patterns;
@@ -109,7 +110,7 @@ fn conflict(one: &DeepSet, other: &DeepSet) -> bool {
 }
 
 fn set(name: &At<String>, At { node, value: entry }: &At<Deep>, report: &mut Report<'_>) -> DeepSet {
-    counters::metric_word(name.node, name, "sets", report);
+    metric_word(name.node, name, "sets", report);
     if name.len() > NAME {
         report.error(name.node, format!("the name has more than {NAME} bytes"), "use a shorter one");
     }

@@ -155,9 +155,17 @@ impl Refusal {
     }
 }
 
-/// Returns the name of the entry that counts the events of a set. Names in the file contain no colon.
+/// Prefix of entries of sets. Names in the file contain no colon.
+const PREFIX: &str = "deep:";
+
+/// Returns the name of the entry that counts the events of a set.
 fn entry_of(set: &DeepSet) -> Arc<str> {
-    format!("deep:{}", set.metrics().next().unwrap_or_default()).into()
+    format!("{PREFIX}{}", set.metrics().next().unwrap_or_default()).into()
+}
+
+/// Reports whether an entry of `counters` counts sets of events for a limited time.
+pub fn is_entry(name: &str) -> bool {
+    name.starts_with(PREFIX)
 }
 
 /// Returns a time after `now`, on the clock that is shown.

@@ -23,6 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::config::{Counters, Location, Locations, Profiled, Scheduler, Syscalls, Traced, Word};
+use crate::deep;
 use crate::event::{Catalog, Event, Kind, Missing, Topdown, Unresolved, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
@@ -199,7 +200,9 @@ impl PlanRefusal {
         let mistake = mistake && !(section == PRESETS && (refusal.unknown || word.is_some()));
         let event = Word { text: Arc::clone(&refusal.event), offset: 0 };
         let words: Vec<Word> = word.into_iter().chain([event]).collect();
-        let location = file.filter(|_| section != PRESETS).and_then(|file| file.find(section, entry, &words));
+        // The entry of sets is named after its events, and several sets of the file may have them.
+        let (block, name) = if deep::is_entry(entry) { ("deep", "deep") } else { (section, &**entry) };
+        let location = file.filter(|_| section != PRESETS).and_then(|file| file.find(block, name, &words));
         Refused { section, entry: Arc::clone(entry), scope, refusal, mistake, picture, location }
     }
 }

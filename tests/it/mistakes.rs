@@ -7,7 +7,7 @@ use std::fs;
 use crate::program::run;
 
 /// Wrong files, with the number of mistakes in each.
-const FILES: [(&str, usize, &str); 20] = [
+const FILES: [(&str, usize, &str); 21] = [
     ("an event that no host has", 1, "counters:\n  a: {events: [page-fualts, cs]}\n"),
     (
         "three wrong events of one group",
@@ -40,6 +40,11 @@ const FILES: [(&str, usize, &str); 20] = [
         "a sum of a field that is no number",
         1,
         "tracepoints:\n  a: {event: 'sched:sched_switch', sum: {of: prev_comm}}\n",
+    ),
+    (
+        "an event of a set for a limited time",
+        1,
+        "deep:\n  a: {events: [alignment-faults, minor-fualts], cgroups: /a}\n",
     ),
     ("a probe in a file that does not exist", 1, "probes:\n  a:\n    uprobe: /usr/bin/nosuch:main\n"),
     ("two profiles", 2, "profiles:\n  a: {event: cpu-clok}\n  b: {event: 'sched:sched_swtich'}\n"),
