@@ -180,10 +180,10 @@ impl Catalog {
         let mut families: BTreeMap<&str, (&Pmu, Described)> = BTreeMap::new();
         for pmu in &self.pmus {
             // A generic name for the same event is already listed.
-            let own = pmu.events.keys().filter(|name| !pmu.core || generic::find(name).is_none());
+            let own = pmu.events.iter().filter(|(name, _)| !pmu.core || generic::find(name).is_none());
             let family = stem::without_instance(&pmu.name);
             let (_, events) = families.entry(family).or_insert((pmu, Described::new()));
-            events.extend(own.map(|event| (Arc::clone(event), pmu_help(family, event).into())));
+            events.extend(own.map(|(event, named)| (named.written(event), pmu_help(family, event).into())));
         }
         for (pmu, events) in families.values_mut() {
             let Some(table) = self.vendor(pmu) else { continue };

@@ -23,6 +23,7 @@ mod parse;
 mod pattern;
 mod pmu;
 mod preset;
+mod refusals;
 mod resolve;
 mod stem;
 pub mod syntax;

@@ -80,6 +80,16 @@ pub(super) struct BadTerm {
     pub unknown: Option<Arc<str>>,
 }
 
+impl Named {
+    /// Returns the event as it is written, with the parameters that the user must supply: `watchpoint_up,wp_val=?`.
+    pub(super) fn written(&self, event: &Arc<str>) -> Arc<str> {
+        let open = self.terms.iter().filter(|term| is_open(term));
+        let mut written = event.to_string();
+        open.for_each(|term| written.push_str(&format!(",{}=?", term.name)));
+        if written.len() == event.len() { Arc::clone(event) } else { written.into() }
+    }
+}
+
 impl BadTerm {
     fn new(reason: String, remedy: impl Into<String>) -> Self {
         Self { reason, remedy: remedy.into(), unknown: None }

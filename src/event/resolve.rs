@@ -7,11 +7,11 @@ use std::sync::Arc;
 use super::catalog::{Catalog, Missing, Unresolved, pmu_help};
 use super::generic::{self, Found, Generic, Place};
 use super::modifiers::Subject;
-use super::pmu::{BadTerm, Named, Pmu};
+use super::pmu::{Named, Pmu};
 use super::syntax::{self, Name, Term};
 use super::topdown::Topdown;
 use super::tracepoint::{MATCH_LIMIT, NoTracepoint};
-use super::{Event, Kind, Modifiers, Selector, known, pattern, stem, vendor};
+use super::{Event, Kind, Modifiers, Selector, known, stem};
 use crate::host::{CpuSet, KernelVersion};
 
 /// Position of the PMU type in `config` of a generic event for one type of core.
@@ -194,6 +194,22 @@ impl Catalog {
         Some(Draft { name, event: Event { cpus, pmu, ..draft.event.clone() }, ..draft.clone() })
     }
 
+    /// Returns the types of cores that lack an event, of which others have it. None for an event that names its PMU.
+    pub(crate) fn types_without(&self, event: &syntax::Event, found: &[Event]) -> Vec<&str> {
+        let of_any_type = match &event.name {
+            Name::Symbol(_) => true,
+            Name::Pmu { pmu, .. } => &**pmu == "cpu",
+            _ => false,
+        };
+        let cores = self.core_pmus();
+        let has = |pmu: &Pmu| found.iter().any(|event| event.pmu.as_ref() == Some(&pmu.name));
+        if !of_any_type || !cores.iter().any(|pmu| has(pmu)) {
+            return Vec::new();
+        }
+        let lacks = |pmu: &&&Pmu| !has(pmu) && self.online_of(pmu).is_some();
+        cores.iter().filter(lacks).map(|pmu| &*pmu.name).collect()
+    }
+
     fn is_hybrid(&self) -> bool {
         self.core_pmus().len() > 1
     }
@@ -311,6 +327,10 @@ impl Catalog {
     }
 
     fn on_pmu(&self, pmu: &Pmu, terms: &[Term], called: String) -> Result<Draft, Unresolved> {
+        if known::only_records(&pmu.name) {
+            let reason = format!("{} writes samples to a buffer and does not count", pmu.name);
+            return refuse(reason, "count events of the core PMU");
+        }
         let pmu = &*self.with_vendor_events(pmu, terms);
         let encoded = pmu.encode(terms).map_err(|bad| self.bad_term(pmu, bad))?;
         let event = terms.iter().find_map(|term| pmu.events.get_key_value(&term.name));
@@ -354,106 +374,6 @@ impl Catalog {
             Draft::plain(name, format!("{system}_{event}"), Kind::Tracepoint, selector, help)
         };
         Ok(found.into_iter().map(draft).collect())
-    }
-
-    fn bad_term(&self, pmu: &Pmu, bad: BadTerm) -> Unresolved {
-        let word = bad.unknown.unwrap_or_default();
-        if known::pmu_of(&word)
-            .is_some_and(|owner| self.select(owner).iter().any(|found| found.name == pmu.name))
-        {
-            let reason = format!("{} of this host has no event {word}", pmu.name);
-            return Unresolved::new(Missing::AbsentOnHost, reason, bad.remedy);
-        }
-        if let Some(no) = self.of_other_models(&word, &[pmu]) {
-            return no;
-        }
-        let words = pmu.events.keys().chain(pmu.format.keys()).map(|name| &**name);
-        let near = pattern::nearest(&word, words)
-            .map(str::to_owned)
-            .or_else(|| self.nearest_of_vendor(&word, &[pmu]));
-        Unresolved::new(Missing::BadTerm, bad.reason, bad.remedy).meant(near)
-    }
-
-    fn unknown_symbol(&self, word: &str) -> Unresolved {
-        if pattern::is_pattern(word) {
-            let remedy = "patterns are supported for PMUs (uncore_*/event/) and tracepoints (block:*)";
-            return Unresolved::new(
-                Missing::Refused,
-                "patterns are not supported for this kind of event",
-                remedy,
-            );
-        }
-        if let Some(pmu) = known::pmu_of(word) {
-            let mut no = self.absent_pmu(pmu);
-            if !self.select(pmu).is_empty() {
-                no.reason = format!("the PMU {pmu} of this host has no such event");
-                "run perf-exporter list to see its events".clone_into(&mut no.remedy);
-            }
-            return no;
-        }
-        let pmus: Vec<&Pmu> = self.pmus.iter().collect();
-        if let Some(no) = self.of_other_models(word, &pmus) {
-            return no;
-        }
-        let generic: Vec<_> = generic::all().collect();
-        let names = generic.iter().flat_map(|(event, aliases)| aliases.iter().copied().chain([&*event.name]));
-        let named = self.pmus.iter().flat_map(|pmu| pmu.events.keys().map(|name| &**name));
-        let near = pattern::nearest(word, names.chain(named)).map(str::to_owned);
-        let near = near.or_else(|| self.nearest_of_vendor(word, &pmus));
-        let remedy = "run perf-exporter list to see the events of this host";
-        Unresolved::new(Missing::UnknownName, "there is no event with this name", remedy).meant(near)
-    }
-
-    /// Returns the error for an event of other CPU models than that of these PMUs.
-    fn of_other_models(&self, word: &str, pmus: &[&Pmu]) -> Option<Unresolved> {
-        let models = vendor::models_with(&word.to_ascii_lowercase());
-        if models.is_empty() {
-            return None;
-        }
-        let others = models.join(", ");
-        let reason = match self.models.first() {
-            Some((_, table)) => format!("{} has no such event; {others} have it", table.model.name),
-            None if self.has_core_pmu() => format!("no event table for this CPU; {others} have this event"),
-            None => format!("this host has no hardware counters; {others} have this event"),
-        };
-        let remedy = "run perf-exporter list to see the events of this host";
-        let near = self.nearest_of_vendor(word, pmus);
-        Some(Unresolved::new(Missing::AbsentOnHost, reason, remedy).meant(near))
-    }
-
-    /// Returns the closest name in the vendor's tables for these PMUs.
-    fn nearest_of_vendor(&self, word: &str, pmus: &[&Pmu]) -> Option<String> {
-        let word = word.to_ascii_lowercase();
-        let tables = pmus.iter().filter_map(|pmu| Some((pmu, self.vendor(pmu)?)));
-        let names: BTreeSet<&str> = tables
-            .flat_map(|(pmu, table)| table.events_of(&pmu.name, pmu.core))
-            .map(|event| event.name)
-            .collect();
-        pattern::nearest(&word, names).map(str::to_owned)
-    }
-
-    fn unknown_pmu(&self, word: &str) -> Unresolved {
-        if known::pmu(word).is_some() {
-            return self.absent_pmu(word);
-        }
-        let families = self.pmus.iter().map(|pmu| stem::without_instance(&pmu.name));
-        let near = pattern::nearest(word, families);
-        let names: Vec<&str> = self.pmus().take(12).collect();
-        let names = if names.is_empty() { "none".into() } else { names.join(", ") };
-        let (reason, remedy) =
-            (format!("there is no PMU named {word}"), format!("PMUs of this host: {names}"));
-        Unresolved::new(Missing::UnknownName, reason, remedy).meant(near)
-    }
-
-    /// Returns the error for a PMU that exists on other hosts.
-    fn absent_pmu(&self, pmu: &str) -> Unresolved {
-        let what = known::pmu(pmu).map(|what| format!(": {what}")).unwrap_or_default();
-        let remedy = if self.facts.virtual_machine {
-            "a virtual machine has only the PMUs that its hypervisor exposes; measure on its host"
-        } else {
-            "load the driver if this machine has the hardware, or remove the event"
-        };
-        Unresolved::new(Missing::AbsentOnHost, format!("this host has no PMU {pmu}{what}"), remedy)
     }
 }
 

@@ -3,6 +3,7 @@
 //! A plan is a template for each CPU, cgroup or process. [`counter`](crate::counter) receives the actual targets at run time.
 
 mod continuity;
+mod core_types;
 mod derived;
 mod profile;
 mod stream;
@@ -478,7 +479,12 @@ impl Builder<'_> {
         let mut resolved: Vec<Event> = Vec::new();
         for event in &group.events {
             match catalog.resolve(event) {
-                Ok(instances) => resolved.extend(instances),
+                Ok(instances) => {
+                    for refusal in core_types::refusals(catalog, event, &instances) {
+                        self.refuse(entry, per.scope(), PlanRefusal::new(refusal, false));
+                    }
+                    resolved.extend(instances);
+                }
                 Err(unresolved) => {
                     self.refuse(entry, per.scope(), PlanRefusal::unresolved(event, &unresolved));
                 }

@@ -31,7 +31,7 @@ PMUS = {
     "L3PMC": "amd_l3", "DFPMC": "amd_df", "UMCPMC": "amd_umc",
 }
 # Units that are the names of PMUs.
-KEPT = re.compile(r"hisi_|imx\d_|cpu_core$|cpu_atom$|ali_drw$|arm_cmn$|software$|tool$")
+KEPT = re.compile(r"hisi_|imx\d_|cpu_core$|cpu_atom$|cpu_lowpower$|ali_drw$|arm_cmn$|software$|tool$")
 
 # Fields of the JSON files, and the terms of the PMU that they are.
 FIELDS = [
@@ -71,7 +71,7 @@ def pmu_of(unit):
 def terms_of(event):
     """Returns the terms of an event, as a user writes them."""
     name = event["EventName"].lower()
-    if name in FIXED and pmu_of(event.get("Unit")) in ("core", "cpu_core", "cpu_atom"):
+    if name in FIXED and pmu_of(event.get("Unit")) in ("core", "cpu_core", "cpu_atom", "cpu_lowpower"):
         return FIXED[name]
     if "ConfigCode" in event:
         terms = ["config=" + shown(number(event["ConfigCode"]))]
