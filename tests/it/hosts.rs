@@ -349,7 +349,7 @@ fn printed_with(code: i32, stderr: &str, on: &str, arguments: &[&str]) -> String
     without_limit(&outcome.stdout.replace(root.to_str().unwrap(), ""))
 }
 
-fn assert_golden(name: String, page: &str) {
+pub(crate) fn assert_golden(name: String, page: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.set_omit_expression(true);
     settings.set_prepend_module_to_snapshot(false);
@@ -357,7 +357,7 @@ fn assert_golden(name: String, page: &str) {
 }
 
 /// Returns the paths of all files under `config/examples`, as a user writes them.
-fn examples() -> Vec<String> {
+pub(crate) fn examples() -> Vec<String> {
     let names = files::list(&repository("config/examples")).unwrap();
     names.iter().map(|name| format!("config/examples/{name}")).collect()
 }

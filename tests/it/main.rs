@@ -34,6 +34,8 @@ mod any_symbols;
 mod any_trace;
 #[path = "../support/any_web.rs"]
 mod any_web;
+#[path = "../support/described_host.rs"]
+mod described_host;
 #[path = "../support/machine.rs"]
 mod machine;
 #[path = "../support/otlp_profiles.rs"]
@@ -84,6 +86,7 @@ mod hotplug;
 mod interference;
 mod language;
 mod layers;
+mod machines;
 mod manual;
 mod mistakes;
 mod otlp_profiles_checked;
