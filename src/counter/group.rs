@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Context;
 use super::busy::Busy;
+use super::core_times::{CoreTimes, is_of_one_type};
 use super::counts::{Base, SeriesTable};
 use super::slots::{Change, Counted, Outcome, Slots, Work};
 use super::subject::{Key, Subject};
@@ -272,8 +273,15 @@ impl<K: Kernel> GroupCounter<K> {
         }
     }
 
-    /// Reads every counter, and adds its count to its series.
-    pub(super) fn collect(&mut self, busy: &Busy) {
+    /// Adds the times of the threads since the previous collection, if the group counts them on one type of core.
+    pub(super) fn add_times(&self, times: &mut CoreTimes) {
+        if matches!(self.base.plan.targets, Targets::Processes(_)) && is_of_one_type(&self.base.plan) {
+            self.targets.values().for_each(|target| target.slots.add_times(&self.base.plan, times));
+        }
+    }
+
+    /// Reads every counter, and adds its count to its series. `times`: times of all threads on each type of core.
+    pub(super) fn collect(&mut self, busy: &Busy, times: &CoreTimes) {
         self.base.begin_collection();
         for target in self.targets.values_mut() {
             let Some(series) = self.base.series.get_mut(target.series) else { continue };
@@ -284,7 +292,7 @@ impl<K: Kernel> GroupCounter<K> {
             };
             let tallies = &mut target.tallies;
             // A counter is an index into the plan, and tallies and series have an entry for each: indexing cannot fail.
-            target.slots.read(&self.base.plan, work, |counted| {
+            target.slots.read(&self.base.plan, work, times, |counted| {
                 let (counter, verdict) = (counted.counter, counted.verdict);
                 *self.base.states.entry((counter, verdict)).or_default() += 1;
                 tallies[counter].waits |= verdict == Verdict::NeverRan;
@@ -373,15 +381,20 @@ impl<K: Kernel> Target<K> {
     /// for reads between two collections, of targets that change or end.
     fn take_counts(&mut self, plan: &Group, series: &mut SeriesTable) {
         let (tallies, mut series) = (&mut self.tallies, series.get_mut(self.series));
-        self.slots.read(plan, Work::Known(None), |Counted { counter, count, verdict, .. }| {
-            if !verdict.has_count() {
-                return;
-            }
-            // As in `collect`, indexing cannot fail.
-            tallies[counter].fresh = tallies[counter].fresh.saturating_add(count);
-            if let Some(series) = &mut series {
-                series.total.counters[counter].counted = true;
-            }
-        });
+        self.slots.read(
+            plan,
+            Work::Known(None),
+            &CoreTimes::default(),
+            |Counted { counter, count, verdict, .. }| {
+                if !verdict.has_count() {
+                    return;
+                }
+                // As in `collect`, indexing cannot fail.
+                tallies[counter].fresh = tallies[counter].fresh.saturating_add(count);
+                if let Some(series) = &mut series {
+                    series.total.counters[counter].counted = true;
+                }
+            },
+        );
     }
 }

@@ -4,12 +4,13 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use super::core_times::{CoreTimes, is_of_one_type};
 use super::open::{Bundle, OpenContext, OpenOptions};
 use super::reading::WORDS;
-use super::scale::Delta;
+use super::scale::{Delta, scale};
 use crate::error::Errno;
 use crate::health::{Interval, Refusal};
-use crate::host::Facts;
+use crate::host::{CpuSet, Facts};
 use crate::plan::Group;
 use crate::sys::{Budget, Event, Inherit, Kernel, Place, Start};
 use crate::targets::OpenTarget;
@@ -25,9 +26,9 @@ pub struct Count {
     pub place: u32,
     /// Raw count.
     pub raw: u64,
-    /// Count scaled up for the time that its group was not on the PMU.
+    /// Count scaled up for the time that its group was not on the PMU. Time of a thread on another type of core does not count as such.
     pub scaled: u64,
-    /// Enabled and running time of the group.
+    /// Enabled and running time of the group. The enabled time of a thread includes that on other types of cores.
     pub interval: Interval,
 }
 
@@ -36,6 +37,8 @@ pub struct Count {
 pub struct Measurement<E> {
     /// (index of the group, CPU or thread, open events).
     open: Vec<(usize, u32, Bundle<E>)>,
+    /// The groups, and the online CPUs, if threads are counted on one type of core each.
+    of_types: Option<(Vec<Arc<Group>>, CpuSet)>,
 }
 
 impl<E: Event> Measurement<E> {
@@ -81,7 +84,9 @@ impl<E: Event> Measurement<E> {
                 }
             }
         }
-        (Self { open }, refusals)
+        let of_threads = matches!(target, OpenTarget::Threads(_) | OpenTarget::Command(_));
+        let on_types = of_threads && groups.iter().any(|group| is_of_one_type(group));
+        (Self { open, of_types: on_types.then(|| (groups.to_vec(), facts.online.clone())) }, refusals)
     }
 
     /// Reports whether no event could be opened.
@@ -116,15 +121,31 @@ impl<E: Event> Measurement<E> {
     pub fn read(&mut self) -> Vec<Count> {
         let mut words = [0; WORDS];
         let mut counts = Vec::new();
+        let times = self.core_times();
         for (group, place, bundle) in &mut self.open {
             let Ok(words) = bundle.read(&mut words) else { continue };
             let (group, place, counters) = (*group, *place, &bundle.counters);
+            let planned = self.of_types.as_ref().and_then(|(groups, _)| groups.get(group));
             bundle.progress.advance(words, |Delta { member, raw, scaled, interval, .. }| {
                 let Some(&counter) = counters.get(member) else { return };
+                let on_type = planned.map(|planned| times.on_type(planned, place, interval));
+                let scaled = on_type.map_or(scaled, |interval| scale(raw, interval));
                 counts.push(Count { group, counter, place, raw, scaled, interval });
             });
         }
         counts
+    }
+
+    /// Returns the times of the threads on each type of core since the previous read.
+    fn core_times(&self) -> CoreTimes {
+        let Some((groups, online)) = &self.of_types else { return CoreTimes::default() };
+        let mut times = CoreTimes::new(online);
+        for (group, tid, bundle) in &self.open {
+            if let (Some(group), Some(interval)) = (groups.get(*group), bundle.peek()) {
+                times.add(group, *tid, interval);
+            }
+        }
+        times
     }
 }
 
@@ -197,6 +218,31 @@ mod tests {
             let mut found: Vec<&str> = refusals.iter().map(|refusal| &*refusal.target).collect();
             found.dedup();
             assert_eq!(found, names);
+        }
+    }
+
+    /// perf scales such counts up, to twice the cycles of the thread on each type.
+    #[test]
+    fn the_time_of_a_thread_on_another_type_of_core_does_not_scale_its_counts() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/hosts/intel-hybrid");
+        let roots = Roots::under(std::path::Path::new(root));
+        let facts = Facts::read(&roots);
+        let cycles = &crate::config::profiled::one_event("cycles").unwrap();
+        let events = Catalog::load(&roots, &facts).resolve(cycles).unwrap();
+        let groups = crate::plan::groups(&"test".into(), &Targets::CPU, events).groups;
+        let kernel = FakeKernel::new();
+        let budget = &mut Budget::new(1024, 0, None);
+        let target = OpenTarget::Threads(vec![7]);
+        let (mut measurement, _) = Measurement::open(&kernel, &facts, true, budget, &groups, &target);
+        for (on_core, on_atom) in [(60, 40), (0, 100)] {
+            kernel.update(|event| {
+                let running = if event.attr.selector.config[0] >> 32 == 4 { on_core } else { on_atom };
+                event.count.value += 10 * running;
+                event.count.enabled += 100;
+                event.count.running += running;
+            });
+            let scaled: Vec<u64> = measurement.read().iter().map(|count| count.scaled).collect();
+            assert_eq!(scaled, [10 * on_atom, 10 * on_core], "cpu_atom is the first group");
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod attributed;
 mod busy;
+mod core_times;
 mod counting;
 mod counts;
 mod follow;
@@ -44,6 +45,7 @@ use crate::sys::{Budget, Inherit, Kernel, Place, Start};
 use crate::targets::{Changed, Targets, Watch};
 use crate::tracepoint::{LongestWaits, TraceState, Tracer, TracerState};
 use attributed::{AttributedGroup, Collected};
+use core_times::CoreTimes;
 use counting::Counting;
 use open::{OpenContext, OpenOptions, Opened};
 use publish::Quality;
@@ -285,9 +287,10 @@ impl<K: Kernel> Collector<K> {
     /// Reads every counter, and returns the families of all series.
     pub fn collect(&mut self) -> Vec<Family> {
         self.busy.refresh();
+        let times = self.core_times();
         for counting in &mut self.groups {
             if let Counting::Dedicated(counter) = counting {
-                counter.collect(&self.busy);
+                counter.collect(&self.busy, &times);
             }
         }
         self.collect_stream();
@@ -297,6 +300,17 @@ impl<K: Kernel> Collector<K> {
         }
         self.tracer.collect(&mut self.index, &self.roots, &self.facts.nodes);
         self.publish()
+    }
+
+    /// Returns the times of the threads with descriptors of their own on each type of core.
+    fn core_times(&self) -> CoreTimes {
+        let mut times = CoreTimes::new(&self.facts.online);
+        for counting in &self.groups {
+            if let Counting::Dedicated(counter) = counting {
+                counter.add_times(&mut times);
+            }
+        }
+        times
     }
 
     /// Adds the counts of the stream since the last call to its groups.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::reading::{Members, WORDS};
 use super::scale::Progress;
 use crate::error::Errno;
-use crate::health::{Attempt, Refusal, classify, no_descriptors};
+use crate::health::{Attempt, Interval, Refusal, classify, no_descriptors};
 use crate::host::Facts;
 use crate::plan::{Counter, Group};
 use crate::sys::{Attr, Budget, Event, Inherit, Kernel, Place, Start};
@@ -58,6 +58,11 @@ impl<E: Event> Bundle<E> {
         let members = Members { leader: &self.leader, recording: 0, counting: &self.members };
         let length = members.read(words)?.length;
         Ok(words.get(..length).unwrap_or_default())
+    }
+
+    /// Reads the interval since the previous reading. The next reading has the same start. `None` if it cannot be read.
+    pub(super) fn peek(&self) -> Option<Interval> {
+        self.progress.interval_to(self.read(&mut [0; WORDS]).ok()?)
     }
 }
 

@@ -62,6 +62,13 @@ impl Progress {
         Some(interval)
     }
 
+    /// Returns the interval from the previous reading to these words, without processing them. `None` as in [`advance`](Self::advance).
+    pub(super) fn interval_to(&self, words: &[u64]) -> Option<Interval> {
+        let (&[_, enabled, running], _) = words.split_first_chunk::<3>()?;
+        let (enabled, running) = (enabled.saturating_sub(self.enabled), running.saturating_sub(self.running));
+        Some(Interval { enabled, running })
+    }
+
     /// Removes the members for which `stays` returns false, after they were closed.
     pub(super) fn retain(&mut self, stays: impl Fn(usize) -> bool) {
         let values = self.values.iter().enumerate().filter(|&(member, _)| stays(member));

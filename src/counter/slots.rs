@@ -8,17 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Context;
+use super::core_times::CoreTimes;
 use super::open::{Bundle, Opened, no_room};
 use super::reading::WORDS;
-use super::scale::Delta;
+use super::scale::{Delta, scale};
 use super::subject::Subject;
 use crate::error::FileError;
 use crate::event::Kind;
-use crate::health::{Cause, Interval, Judgement, Ticket, Verdict, judge};
+use crate::health::{Cause, History, Interval, Judgement, Ticket, Verdict, judge};
 use crate::host::{Cpu, CpuSet};
 use crate::plan::{Counter, Group};
 use crate::sys::{Event, Kernel, Place};
-use crate::targets::{Cgroup, Process};
+use crate::targets::{Cgroup, Process, Targets};
 pub(super) use change::Change;
 
 /// Result of opening a group for a target.
@@ -222,17 +223,38 @@ impl<K: Kernel> Slots<K> {
         self.refused.into_iter().for_each(|ticket| context.board.remove(ticket));
     }
 
-    /// Reads every instance, and passes the count of each counter to `report`.
-    pub(super) fn read(&mut self, plan: &Group, work: Work, mut report: impl FnMut(Counted)) {
+    /// Adds the times of the threads since the previous read.
+    pub(super) fn add_times(&self, plan: &Group, times: &mut CoreTimes) {
+        for (&tid, bundles) in &self.places {
+            for interval in bundles.iter().filter_map(Bundle::peek) {
+                times.add(plan, tid, interval);
+            }
+        }
+    }
+
+    /// Reads every instance, and passes the count of each counter to `report`. `times`: times of the threads of a process on each type of
+    /// core.
+    pub(super) fn read(
+        &mut self,
+        plan: &Group,
+        work: Work,
+        times: &CoreTimes,
+        mut report: impl FnMut(Counted),
+    ) {
         let mut words = [0; WORDS];
-        for bundle in self.places.values_mut().flatten() {
+        let of_threads = matches!(plan.targets, Targets::Processes(_));
+        let places = self.places.iter_mut();
+        for (&place, bundle) in
+            places.flat_map(|(place, bundles)| bundles.iter_mut().map(move |bundle| (place, bundle)))
+        {
+            let times = of_threads.then_some((times, place));
             match bundle.read(&mut words) {
                 Ok([]) => {
                     for &counter in &bundle.counters {
                         report(Counted { counter, count: 0, verdict: Verdict::Full, interval: None });
                     }
                 }
-                Ok(words) => read_bundle(bundle, words, plan, work, &mut report),
+                Ok(words) => read_bundle(bundle, words, plan, work, times, &mut report),
                 // An event can be read even after its CPU went offline or its task ended. Other errors are permanent; the next collection
                 // tries again anyway.
                 Err(errno) => tracing::debug!(entry = &*plan.entry, %errno, "cannot read a group"),
@@ -254,11 +276,20 @@ fn read_bundle<E>(
     words: &[u64],
     plan: &Group,
     work: Work,
+    times: Option<(&CoreTimes, u32)>,
     report: &mut impl FnMut(Counted),
 ) {
     let counters = &bundle.counters;
-    bundle.progress.advance(words, |Delta { member, raw, scaled: count, interval, history }| {
+    bundle.progress.advance(words, |Delta { member, raw, mut interval, mut history, .. }| {
         let Some(&counter) = counters.get(member) else { return };
+        if let Some((times, tid)) = times {
+            interval = times.on_type(plan, tid, interval);
+            // A thread that was never on this type of core does not wait for its PMU.
+            if interval.enabled == 0 && history == History::Waiting {
+                history = History::Unused;
+            }
+        }
+        let count = scale(raw, interval);
         let work = match work {
             Work::IsRunningTime => Some(Duration::from_nanos(interval.running)),
             Work::Known(busy) => busy.map(|busy| busy.mul_f64(interval.ratio().unwrap_or(0.0))),

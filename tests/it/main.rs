@@ -83,6 +83,7 @@ mod formats;
 mod hostile;
 mod hosts;
 mod hotplug;
+mod hybrid;
 mod interference;
 mod language;
 mod layers;

@@ -361,6 +361,20 @@ mod tests {
     }
 
     #[test]
+    fn a_ratio_stays_on_its_type_of_core() {
+        let lines = lines("intel-hybrid", "cycles,instructions,mem_load_retired.l3_miss");
+        let names: Vec<&str> = lines.iter().map(|line| &*line.name).collect();
+        let cycles = ["cpu_atom/cycles/", "cpu_core/cycles/"];
+        let instructions = ["cpu_atom/instructions/", "cpu_core/instructions/"];
+        assert_eq!(names, [&cycles[..], &instructions, &["cpu_core/mem_load_retired.l3_miss/"]].concat());
+        let counts = [100, 200, 50, 500, 7].into_iter().enumerate();
+        let counts: Vec<_> = counts.map(|(line, count)| (everywhere(line), count, 1, 1)).collect();
+        let totals = Totals::of(&lines, &reading(1000, &counts));
+        let rows = totals.rows(&Frame::of(&lines, &Parts::default()));
+        assert_eq!(said(&rows), ["0.50 insn per cycle", "2.50 insn per cycle"]);
+    }
+
+    #[test]
     fn only_counts_of_the_same_side_are_related() {
         let counts = [(everywhere(0), 100, 1, 1), (everywhere(1), 40, 1, 1), (everywhere(2), 60, 1, 1)];
         assert!(said(&rows("cycles,instructions:u,branch-misses", &counts, &[])).is_empty());

@@ -1,6 +1,7 @@
 //! Continuation of the open events of a target when the members of its group change.
 
 use super::super::Context;
+use super::super::core_times::CoreTimes;
 use super::super::subject::Subject;
 use super::{Counted, Outcome, Slots, Work, start};
 use crate::host::CpuSet;
@@ -118,7 +119,7 @@ impl<K: Kernel> Slots<K> {
                     tracing::debug!(entry = &*change.old.entry, %errno, "cannot stop a group");
                 }
             });
-            slots.read(change.old, Work::Known(None), |counted| {
+            slots.read(change.old, Work::Known(None), &CoreTimes::default(), |counted| {
                 let place = change.new_place(counted.counter);
                 place.into_iter().for_each(|counter| report(Counted { counter, ..counted }));
             });
