@@ -6,6 +6,7 @@
 
 mod attributed;
 mod busy;
+mod capacity;
 mod core_times;
 mod counting;
 mod counts;
@@ -24,6 +25,7 @@ mod transition;
 
 pub use attributed::Unattributed;
 pub use busy::Busy;
+pub use capacity::measured_capacity;
 pub use measure::{Count, Measurement};
 pub(crate) use scale::scale;
 pub use stream::{StreamState, foreseen, support};

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::counter_set::CpuFeatures;
 use super::format::Format;
 use super::metric::HostConstants;
 use super::pmu::{self, Named, Pmu};
@@ -24,6 +26,7 @@ pub struct Catalog {
     pub(super) models: Vec<(Arc<str>, ModelTable)>,
     /// Properties of the host that metrics depend on.
     pub(super) constants: HostConstants,
+    pub(super) features: CpuFeatures,
     problems: Vec<FileError>,
 }
 
@@ -103,6 +106,9 @@ impl Unresolved {
     }
 }
 
+/// Time between rotations with the usual tick of 250 Hz, in milliseconds.
+const ROTATION_INTERVAL_MS: u64 = 4;
+
 /// Names of events, and the description of each.
 type Described = BTreeMap<Arc<str>, Arc<str>>;
 
@@ -116,8 +122,9 @@ impl Catalog {
             Some((Arc::clone(&pmu.name), ModelTable::of(&CpuId::read(roots, cpu)?)?))
         });
         let models = models.collect();
+        let (tracepoints, features) = (Tracepoints::new(roots), CpuFeatures::read(roots));
         let constants = HostConstants::new(roots, &facts.online);
-        Self { pmus, tracepoints: Tracepoints::new(roots), facts: facts.clone(), models, constants, problems }
+        Self { pmus, tracepoints, facts: facts.clone(), models, constants, features, problems }
     }
 
     /// Adds the CPUs that each core PMU had in an earlier catalog of this host. Some kernels list only the online CPUs.
@@ -140,9 +147,27 @@ impl Catalog {
         &self.problems
     }
 
+    /// Returns the time after which the kernel rotates the groups of a PMU (`perf_event_mux_interval_ms`); `None` = the PMU of the cores.
+    /// It is 4 ms if the kernel does not report it.
+    pub fn rotation_interval(&self, pmu: Option<&str>) -> Duration {
+        let is_meant = |found: &&Pmu| pmu.map_or(found.core, |name| *found.name == *name);
+        let interval = self.pmus.iter().find(is_meant).and_then(|pmu| pmu.rotation_interval_ms);
+        Duration::from_millis(interval.unwrap_or(ROTATION_INTERVAL_MS))
+    }
+
     /// Reports whether the host has a core PMU. Without one, there are no hardware events.
     pub fn has_core_pmu(&self) -> bool {
         self.pmus.iter().any(|pmu| pmu.core)
+    }
+
+    /// Returns the name of the first core PMU.
+    pub fn core_pmu(&self) -> Option<&str> {
+        self.pmus.iter().find(|pmu| pmu.core).map(|pmu| &*pmu.name)
+    }
+
+    /// Reports whether a PMU is one of the cores; `None` = the only one.
+    pub fn is_core(&self, pmu: Option<&str>) -> bool {
+        pmu.is_none() || self.pmus.iter().any(|found| found.core && pmu == Some(&*found.name))
     }
 
     /// Returns the names of the PMUs, as in sysfs.

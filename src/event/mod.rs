@@ -9,6 +9,7 @@
 //! machine with six memory controllers.
 
 mod catalog;
+mod counter_set;
 mod cursor;
 mod excerpt;
 pub mod filter;
@@ -32,6 +33,7 @@ mod tracepoint;
 mod vendor;
 
 pub use catalog::{Catalog, Listed, Missing, Unresolved};
+pub use counter_set::{Basis, Capacity, CounterMask, CounterSet, FixedCounter, UnknownCounters};
 pub(crate) use cursor::{Cursor, Fault, Parsed, fault, is_identifier, is_word};
 pub use cursor::{ParseError, ParseErrors};
 pub(crate) use number::digits;

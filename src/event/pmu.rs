@@ -36,6 +36,8 @@ pub(super) struct Pmu {
     pub events: BTreeMap<Arc<str>, Named>,
     /// The highest precision of sample addresses, if the kernel reports it.
     pub max_precise: Option<u8>,
+    /// `perf_event_mux_interval_ms`: the time after which the kernel rotates groups that do not fit together.
+    pub rotation_interval_ms: Option<u64>,
 }
 
 /// A field: bits of a configuration word that form one value, lowest bit of the value first.
@@ -152,7 +154,13 @@ impl Pmu {
         let level =
             |text: &str| text.parse().map_err(|_| format!("expected a level from 0 to 3, found {text:?}"));
         let max_precise = parsed(&dir.join("caps/max_precise"), problems, level);
-        Some(Self { name: name.into(), kind, core, cpus, format, events, max_precise })
+        let interval = |text: &str| match text.parse() {
+            Ok(interval) if interval > 0 => Ok(interval),
+            _ => Err(format!("expected a number of milliseconds, found {text:?}")),
+        };
+        let rotation_interval_ms = parsed(&dir.join("perf_event_mux_interval_ms"), problems, interval);
+        let name = name.into();
+        Some(Self { name, kind, core, cpus, format, events, max_precise, rotation_interval_ms })
     }
 
     /// Encodes `terms`. A later term overrides an earlier one, and every term overrides the named event, in any order.
@@ -407,6 +415,7 @@ mod tests {
             format: format.iter().map(field).collect(),
             events: events.iter().map(named).collect(),
             max_precise: None,
+            rotation_interval_ms: None,
         }
     }
 

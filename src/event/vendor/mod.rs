@@ -17,7 +17,7 @@ use flate2::read::ZlibDecoder;
 use super::parse::parse_terms;
 use super::pmu::{Named, base_unit};
 use super::stem;
-use crate::event::syntax::Term;
+use crate::event::syntax::{Term, TermValue};
 pub(super) use cpuid::{CpuId, matches};
 
 /// The generated file.
@@ -176,6 +176,19 @@ impl<'t> VendorEvent<'t> {
         let mut field = || fields.next().unwrap_or_default();
         let (name, terms, counters) = (field(), field(), field());
         Self { name, terms, counters, scale: field(), flags: field(), errata: field() }
+    }
+
+    /// Returns the event select and the unit mask, as in `config` of Intel's PMUs.
+    pub(super) fn code(&self) -> Option<u32> {
+        let terms = parse_terms(self.terms).ok()?;
+        let number = |name: &str| {
+            let found = terms.iter().find(|term| &*term.name == name)?;
+            match found.value {
+                Some(TermValue::Number(number)) => u32::try_from(number).ok(),
+                _ => None,
+            }
+        };
+        Some(number("event")? & 0xff | (number("umask").unwrap_or(0) & 0xff) << 8)
     }
 
     /// Reports whether the vendor replaced it by another event.
