@@ -19,12 +19,55 @@ pub(super) struct Bundle<E> {
     /// For the leader and each member: its index among the planned counters.
     pub counters: Vec<usize>,
     pub progress: Progress,
+    /// Attempts to put a pinned group on the PMU again.
+    retry: Retry,
+}
+
+/// Reads between two attempts to start a pinned group that the kernel put into the error state because it found no counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Retry {
+    /// Reads until the next attempt.
+    left: u32,
+    /// Reads between the next two attempts.
+    pause: u32,
+}
+
+impl Retry {
+    /// Maximum number of reads between two attempts.
+    const MOST: u32 = 64;
+    /// The first attempt is at the next read.
+    const NEW: Self = Self { left: 0, pause: 1 };
+
+    /// Counts a read. Returns whether the group is to be started now.
+    fn is_due(&mut self) -> bool {
+        if self.left > 0 {
+            self.left -= 1;
+            return false;
+        }
+        (self.left, self.pause) = (self.pause, (2 * self.pause).min(Self::MOST));
+        true
+    }
 }
 
 impl<E: Event> Bundle<E> {
     /// Returns a group that consists of its leader.
     fn led_by(leader: E, counter: usize) -> Self {
-        Self { leader, members: Vec::new(), counters: vec![counter], progress: Progress::new(1) }
+        let (counters, progress) = (vec![counter], Progress::new(1));
+        Self { leader, members: Vec::new(), counters, progress, retry: Retry::NEW }
+    }
+
+    /// Notes that the group is not in the error state.
+    pub(super) fn note_placed(&mut self) {
+        self.retry = Retry::NEW;
+    }
+
+    /// Starts a pinned group that is in the error state again, if an attempt is due. The kernel leaves it there until it is enabled, also when
+    /// counters become free.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub(super) fn restart_if_due(&mut self) -> Result<(), Errno> {
+        if self.retry.is_due() { self.start() } else { Ok(()) }
     }
 
     /// Starts all members at once.

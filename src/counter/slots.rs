@@ -250,11 +250,17 @@ impl<K: Kernel> Slots<K> {
             let times = of_threads.then_some((times, place));
             match bundle.read(&mut words) {
                 Ok([]) => {
+                    if let Err(errno) = bundle.restart_if_due() {
+                        tracing::debug!(entry = &*plan.entry, %errno, "cannot restart a pinned group");
+                    }
                     for &counter in &bundle.counters {
                         report(Counted { counter, count: 0, verdict: Verdict::Full, interval: None });
                     }
                 }
-                Ok(words) => read_bundle(bundle, words, plan, work, times, &mut report),
+                Ok(words) => {
+                    bundle.note_placed();
+                    read_bundle(bundle, words, plan, work, times, &mut report);
+                }
                 // An event can be read even after its CPU went offline or its task ended. Other errors are permanent; the next collection
                 // tries again anyway.
                 Err(errno) => tracing::debug!(entry = &*plan.entry, %errno, "cannot read a group"),
