@@ -3,7 +3,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use perf_exporter::config;
+use perf_exporter::counter::measured_capacity;
+use perf_exporter::event::{Basis, Capacity, Catalog};
 use perf_exporter::host::{Facts, Roots};
+use perf_exporter::plan::{Entries, Rotation, StreamSupport, plan};
+use perf_exporter::sys::live::Live;
 
 use crate::support::cgroup::TestCgroup;
 use crate::support::exposition::Exposition;
@@ -35,6 +40,32 @@ fn entry(name: &str, modifier: &str, events: &[&str]) -> String {
 
 fn state(scrape: &Exposition, event: &str, state: &str) -> f64 {
     scrape.sum("perf_event_state", &[("event", event), ("state", state)])
+}
+
+/// Returns the rotation that `check` expects for a configuration on this machine.
+fn expected_rotation(configuration: &str) -> Rotation {
+    let (config, _) = config::load(configuration.as_bytes(), "test.yaml").unwrap();
+    let facts = Facts::read(&Roots::default());
+    let catalog = Catalog::load(&Roots::default(), &facts);
+    let plan = plan(&Entries::counters(&config.counters), &catalog, &StreamSupport::foreseen(&facts));
+    let capacity = |pmu: Option<&str>| measured_capacity(&Live, &catalog, pmu, catalog.capacity(pmu));
+    let mut rotations = plan.rotations(&catalog, capacity);
+    assert_eq!(rotations.len(), 1, "{rotations:?}");
+    rotations.remove(0)
+}
+
+fn expected_ratios(configuration: &str) -> Vec<f64> {
+    expected_rotation(configuration).groups.iter().map(|group| group.ratio.unwrap()).collect()
+}
+
+#[test]
+fn the_counters_of_the_emulated_pmu_are_measured() {
+    let Some(_counters) = counters_with(Feature::Emulated) else { return };
+    let rotation = expected_rotation(&format!("counters:\n{}", entry("a", "", &["a1", "a2"])));
+    let Capacity::Limited(counters) = &rotation.capacity else { panic!("{rotation:?}") };
+    let fixed: Vec<&str> = counters.fixed.iter().map(|fixed| &*fixed.event).collect();
+    assert_eq!((counters.general, &*fixed, &counters.basis), (6, &["cycles"][..], &Basis::Measured));
+    assert!(rotation.is_always());
 }
 
 #[test]
@@ -84,9 +115,11 @@ fn all_are_as_one_alone() {
         .map(|name| advance(&before, &after, &format!("perf_process_{name}_total"), &shared))
         .collect();
     let ratios = after.sum("perf_event_running_ratio", &[]);
+    let expected_ratios: f64 = expected_ratios(&together).iter().sum();
+    println!("the running ratios of 16 events add up to {ratios}, expected {expected_ratios}");
     assert!(
-        ratios < 15.9,
-        "the running ratios of 16 events add up to {ratios}: the events were not multiplexed"
+        ratios < 15.9 && agree(ratios, expected_ratios, 0.05),
+        "the running ratios of 16 events add up to {ratios}, not to {expected_ratios}"
     );
     for (name, count) in names.iter().zip(&counts) {
         assert!(agree(*count, expected, 0.05), "{name}: {count}, alone {expected}; all: {counts:?}");
@@ -121,12 +154,14 @@ fn groups_that_never_get_on_the_pmu_are_states_and_not_zeros() {
     let Some(_counters) = counters_with(Feature::Emulated) else { return };
     // Four of six counters are always in use. Neither a second pinned group of four events nor a multiplexed group of three fits on the
     // rest.
-    let service = Service::start(&format!(
+    let configuration = format!(
         "{ALWAYS_FRESH}counters:\n{}{}{}",
         entry("first", ":D", &["a1", "a2", "a3", "a4"]),
         entry("second", ":D", &["b1", "b2", "b3", "b4"]),
         entry("third", "", &["c1", "c2", "c3"]),
-    ));
+    );
+    assert_eq!(expected_ratios(&configuration), [1.0, 0.0, 0.0]);
+    let service = Service::start(&configuration);
     service.metrics();
     let scrape = service.metrics();
     let cpus = Facts::read(&Roots::default()).online.len() as f64;
@@ -142,6 +177,29 @@ fn groups_that_never_get_on_the_pmu_are_states_and_not_zeros() {
             "{event}: {value:?}, but only events that counted may have a value"
         );
     }
+}
+
+#[test]
+fn a_pinned_group_counts_after_another_program_has_left_the_pmu() {
+    let Some(_counters) = counters_with(Feature::Emulated) else { return };
+    let theirs = Service::start(&format!(
+        "{ALWAYS_FRESH}counters:\n{}",
+        entry("theirs", ":D", &["a1", "a2", "a3", "a4", "a5", "a6"]),
+    ));
+    let ours = Service::start(&format!(
+        "{ALWAYS_FRESH}counters: {{ours: {{events: [\"{}\"], per: [cpu], priority: always}}}}\n",
+        instructions_called("x1"),
+    ));
+    let cpus = Facts::read(&Roots::default()).online.len() as f64;
+    let full = ours.metrics();
+    assert_eq!(state(&full, "x1", "full"), cpus, "{full:?}");
+    drop(theirs);
+    let counts = |scrape: &Exposition| state(scrape, "x1", "counting") == cpus;
+    let scrapes: Vec<Exposition> = (0..12).map(|_| ours.metrics()).collect();
+    let last = scrapes.last().unwrap();
+    assert!(counts(last), "{last:?}");
+    let value = last.value("perf_cpu_x1_total", &[("cpu", "0")]);
+    assert!(value.is_some_and(|value| value > 0.0), "{value:?}");
 }
 
 #[test]
