@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use criterion::Criterion;
 use perf_exporter::clock::{Clock, Timestamp};
-use perf_exporter::config::Counters;
+use perf_exporter::config::{Counters, PmuSharing};
 use perf_exporter::counter::{Bounds, Collector};
 use perf_exporter::event::{Catalog, parse};
 use perf_exporter::host::{CpuSet, Facts, Roots};
@@ -71,8 +71,13 @@ fn the_plan(roots: &Roots, include: &str) -> Plan {
         attribution: Attribution::Dedicated,
     };
     let groups = parse(EVENTS).unwrap();
-    let entry =
-        Counters { name: "os".into(), groups, per: vec![Targets::Cgroups(selection)], level: Level::Basic };
+    let entry = Counters {
+        name: "os".into(),
+        groups,
+        per: vec![Targets::Cgroups(selection)],
+        level: Level::Basic,
+        sharing: PmuSharing::default(),
+    };
     let facts = Facts::read(roots);
     plan(&Entries::counters(&[entry]), &Catalog::load(roots, &facts), &StreamSupport::foreseen(&facts))
 }

@@ -8,6 +8,7 @@ mod profiles;
 mod publication;
 mod pushes;
 mod restrictions;
+mod rotation;
 mod rows;
 mod stream;
 mod text;
@@ -28,6 +29,7 @@ use profiles::{ProfileRings, ProfileRow};
 use publication::UnpublishedRow;
 use pushes::PushRow;
 use restrictions::RestrictionRow;
+use rotation::RotationRow;
 use rows::{Descriptors, GroupDescriptors, GroupRow};
 use stream::StreamRow;
 use traces::{ProbeRow, TraceRow};
@@ -124,6 +126,9 @@ struct Report {
     /// Reasons why groups with automatic attribution are not counted by the stream.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     no_stream: Vec<NoStream>,
+    /// PMUs with a limited number of counters, and the expected rotation of the groups on them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hardware_counters: Vec<RotationRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     descriptors: Option<Descriptors>,
     /// Facts of the host that could not be read.
@@ -281,6 +286,11 @@ fn report(
         sampled: plan.sampled_descriptors(&facts.online),
         ..Descriptors::default()
     };
+    let capacity = |pmu: Option<&str>| match args.no_open {
+        true => catalog.capacity(pmu),
+        false => counter::measured_capacity(&Live, &catalog, pmu, catalog.capacity(pmu)),
+    };
+    let hardware_counters = RotationRow::all(&plan, &catalog, capacity);
     let (groups, refusals, traces, stream);
     if args.no_open {
         (groups, refusals) = unopened(&plan, &catalog, &support);
@@ -321,6 +331,7 @@ fn report(
         refusals,
         stream,
         no_stream: NoStream::all(&plan.groups, &support),
+        hardware_counters,
         descriptors: Some(descriptors),
         restrictions: if args.no_open { Vec::new() } else { RestrictionRow::all() },
         notes,

@@ -16,7 +16,7 @@ use self::category::{Category, Selection};
 use self::fields::Records;
 use super::wanted::Wanted;
 use super::{FAILED, Output, USAGE, fail, foreseen};
-use crate::config::Counters;
+use crate::config::{Counters, PmuSharing};
 use crate::counter::Measurement;
 use crate::event::{Catalog, Listed, parse};
 use crate::health::{Refusal, Scope};
@@ -164,6 +164,7 @@ impl<'a> Prober<'a> {
             metrics: Vec::new(),
             per: vec![Targets::CPU],
             level: Level::default(),
+            sharing: PmuSharing::default(),
         };
         let plan = plan(&Entries::counters(&[entry]), self.catalog, &StreamSupport::foreseen(facts));
         if let Some(refused) = plan.refusals.into_iter().next() {

@@ -91,7 +91,7 @@ pub(super) fn check(
         ),
         incidents: incidents(&file.incidents, &base.incidents, report).into(),
         metrics: metrics(&file.metrics, &base.metrics, report).into(),
-        deep: deep(&file.deep, &base.deep, &counters, report),
+        deep: deep(&file.deep, &base.deep, (&counters, &derived), report),
         counters,
         traced,
         profiles,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::decode::At;
 use super::derived::{Derived, used};
+use super::file::Priority;
 use super::metric_word::metric_word;
 use super::per::per;
 use super::problem::{all_of, shown};
@@ -12,12 +13,12 @@ use super::report::Report;
 use super::selection::Selections;
 use super::value::{Entries, Event, List};
 use super::yaml::NodeId;
-use super::{Counters, file};
+use super::{Counters, PmuSharing, file};
 use crate::event::syntax::{self, Group, Name};
 use crate::event::{self, is_word};
 use crate::health::Scope;
 use crate::metrics::Level;
-use crate::targets::{CgroupSelection, ProcessSelection, Targets};
+use crate::targets::{Attribution, CgroupSelection, ProcessSelection, Targets};
 
 /// Maximum number of events of all entries. It exceeds the capacity of any PMU and bounds the cost of a file.
 const EVENT_LIMIT: usize = 4096;
@@ -51,7 +52,8 @@ pub(super) fn counters(
         let per = per(&entry.target_keys(), selections, report);
         clashes.look(&name, &per, &written, report);
         let metrics = used(entry.metrics.as_ref(), derived, report);
-        counters.push(Counters { name, groups: scheduled(entry, written), metrics, per, level });
+        let sharing = sharing(entry, &per, report);
+        counters.push(Counters { name, groups: scheduled(entry, written), metrics, per, level, sharing });
     }
     counters
 }
@@ -164,6 +166,21 @@ fn scheduled(entry: &file::Counters, written: Vec<Written>) -> Vec<Group> {
     }
     let events: Vec<_> = groups.flat_map(|group| group.events).collect();
     if events.is_empty() { Vec::new() } else { vec![Group { events }] }
+}
+
+/// Returns how the groups of an entry share the PMU.
+fn sharing(entry: &file::Counters, per: &[Targets], report: &mut Report<'_>) -> PmuSharing {
+    let may_split = entry.group.is_none() && entry.events.as_ref().is_some_and(|events| !has_braces(events));
+    let always = entry.priority.as_ref().filter(|priority| priority.value == Priority::Always);
+    let is_streamed = |per: &&Targets| per.attribution() == Some(Attribution::Stream);
+    if let (Some(always), Some(per)) = (always, per.iter().find(is_streamed)) {
+        let message = format!(
+            "`priority: always` needs events for each {}, but its attribution is `stream`",
+            per.scope()
+        );
+        report.error(always.node, message, "remove it, or set `attribution: dedicated` for this entry");
+    }
+    PmuSharing { may_split, is_always: always.is_some() }
 }
 
 /// Detects events that would be published twice under one name.
@@ -303,7 +320,7 @@ fn label(event: &syntax::Event) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::label;
+    use super::{PmuSharing, label};
     use crate::config::tests::{good, report};
     use crate::event::parse;
 
@@ -327,6 +344,30 @@ mod tests {
         assert_eq!(sizes("events: ['{cycles,instructions}:u', faults]"), [2, 1]);
         assert_eq!(sizes("events: ['{cycles,instructions}', faults], group: false"), [2, 1]);
         assert!(sizes("preset: detailed").len() > 2);
+    }
+
+    #[test]
+    fn only_events_that_the_file_does_not_keep_together_may_be_split() {
+        let sharing = |entry: &str| good(&format!("counters: {{a: {{{entry}}}}}")).counters[0].sharing;
+        for (entry, may_split, is_always) in [
+            ("events: [cycles, instructions]", true, false),
+            ("events: [cycles, instructions], group: true, priority: rotate", false, false),
+            ("events: ['{cycles,instructions}', faults]", false, false),
+            ("preset: detailed", false, false),
+            ("events: cycles, priority: always", true, true),
+        ] {
+            assert_eq!(sharing(entry), PmuSharing { may_split, is_always }, "{entry}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_always_on_the_pmu_is_not_for_the_stream() {
+        let always = "events: cycles, per: cgroup, priority: always";
+        assert!(entry(&format!("{always}, cgroups: {{attribution: stream}}")).starts_with(
+            ".priority: `priority: always` needs events for each cgroup, but its attribution is `stream`; remove it"
+        ));
+        assert_eq!(entry(&format!("{always}, cgroups: {{attribution: dedicated}}")), "");
+        assert!(entry("events: cycles, priority: allways").contains("allways"));
     }
 
     #[test]

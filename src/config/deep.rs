@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::counters::{event_groups, metric_of, metrics_of_cgroups};
 use super::decode::{At, decode};
+use super::derived::{Derived, MetricUse, used};
 use super::file::{self, Annotation, Deep};
 use super::metric_word::metric_word;
 use super::problem::{all_of, shown};
@@ -47,8 +48,8 @@ const REASON: usize = 300;
 pub struct DeepSet {
     /// Name in the file or in the request; empty for a request without a name.
     pub name: Arc<str>,
-    /// Event groups, as in [`Counters`].
-    pub groups: Vec<Group>,
+    /// The events.
+    pub events: DeepEvents,
     /// The cgroups. Its attribution is `dedicated`.
     pub cgroups: CgroupSelection,
     /// How long it is counted; `None` = as long as it is in the file.
@@ -57,10 +58,27 @@ pub struct DeepSet {
     pub annotation: bool,
 }
 
+/// The events of a set. Sets with the same ones are counted together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeepEvents {
+    /// Event groups, as in [`Counters`].
+    pub groups: Vec<Group>,
+    /// Derived metrics, as in [`Counters`]: which events they need depends on the CPU.
+    pub metrics: Vec<MetricUse>,
+}
+
+impl DeepEvents {
+    /// Returns its event groups and the names of its metrics, as in a file.
+    pub fn words(&self) -> Vec<String> {
+        let groups = self.groups.iter().map(ToString::to_string);
+        groups.chain(self.metrics.iter().map(|metric| metric.name().to_string())).collect()
+    }
+}
+
 impl DeepSet {
-    /// Returns the metric names of its events.
+    /// Returns the metric names of its events that are the same on all CPUs.
     pub fn metrics(&self) -> impl Iterator<Item = String> {
-        self.groups.iter().flat_map(|group| &group.events).map(metric_of)
+        self.events.groups.iter().flat_map(|group| &group.events).map(metric_of)
     }
 }
 
@@ -73,11 +91,11 @@ pub struct DeepRequest {
     pub reason: String,
 }
 
-/// Returns the sets of the file. `counters` are the entries that are counted all the time.
+/// Returns the sets of the file. `counters` are the entries that are counted all the time, `derived` the metrics of the file.
 pub(super) fn deep(
     written: &Option<At<Entries<Deep>>>,
     base: &[DeepSet],
-    counters: &[Counters],
+    (counters, derived): (&[Counters], &[Arc<Derived>]),
     report: &mut Report<'_>,
 ) -> Vec<DeepSet> {
     let Some(entries) = written else { return base.to_vec() };
@@ -86,7 +104,7 @@ pub(super) fn deep(
     let counted = metrics_of_cgroups(counters);
     let mut sets: Vec<DeepSet> = Vec::new();
     for (name, entry) in all.iter().take(SETS) {
-        let set = set(name, entry, report);
+        let set = set(name, entry, derived, report);
         if let Some(other) = sets.iter().find(|other| conflict(&set, other)) {
             let message = format!("it has some events of {}, and others", shown(&other.name));
             report.error(name.node, message, "give both the same events, or no common one");
@@ -106,10 +124,15 @@ pub(super) fn deep(
 
 /// Reports whether two sets share an event without being equal in all events. Their counts would be in the same metric.
 fn conflict(one: &DeepSet, other: &DeepSet) -> bool {
-    one.groups != other.groups && one.metrics().any(|metric| other.metrics().any(|own| own == metric))
+    one.events != other.events && one.metrics().any(|metric| other.metrics().any(|own| own == metric))
 }
 
-fn set(name: &At<String>, At { node, value: entry }: &At<Deep>, report: &mut Report<'_>) -> DeepSet {
+fn set(
+    name: &At<String>,
+    At { node, value: entry }: &At<Deep>,
+    derived: &[Arc<Derived>],
+    report: &mut Report<'_>,
+) -> DeepSet {
     metric_word(name.node, name, "sets", report);
     if name.len() > NAME {
         report.error(name.node, format!("the name has more than {NAME} bytes"), "use a shorter one");
@@ -119,7 +142,10 @@ fn set(name: &At<String>, At { node, value: entry }: &At<Deep>, report: &mut Rep
     let cgroups = selection(*node, entry, annotation, report);
     DeepSet {
         name: name.value.as_str().into(),
-        groups: groups(name, *node, entry, &cgroups, report),
+        events: DeepEvents {
+            groups: groups(name, *node, entry, &cgroups, report),
+            metrics: used(entry.metrics.as_ref(), derived, report),
+        },
         cgroups,
         lasts,
         annotation,
@@ -138,7 +164,8 @@ fn groups(
         events: entry.events.clone(),
         preset: entry.preset,
         group: entry.group,
-        metrics: None,
+        metrics: entry.metrics.clone(),
+        priority: None,
         per: None,
         cgroups: None,
         pods: None,
@@ -193,15 +220,16 @@ pub fn load_deep(text: &[u8]) -> Result<DeepRequest, Problems> {
 }
 
 fn request(node: NodeId, written: file::DeepRequest, report: &mut Report<'_>) -> DeepRequest {
-    let file::DeepRequest { name, events, preset, group, cgroups, pods, lasts, reason } = written;
+    let file::DeepRequest { name, events, preset, group, metrics, cgroups, pods, lasts, reason } = written;
     for labels in pods.iter().flat_map(|at| at.value.iter()).filter_map(|rule| rule.value.labels.as_ref()) {
         let message = "a request cannot select pods by labels, which are only read if the file names them";
         report.error(labels.node, message, "select them by `namespace` and `pod`, or add a set to the file");
     }
     let is_named = name.is_some();
     let name = name.unwrap_or_else(|| At { node, value: "request".to_owned() });
-    let entry = Deep { events, preset, group, cgroups, pods, lasts, annotation: None };
-    let set = set(&name, &At { node, value: entry }, report);
+    let entry = Deep { events, preset, group, metrics, cgroups, pods, lasts, annotation: None };
+    // A request is checked without the file, so it cannot use the metrics of `derived`.
+    let set = set(&name, &At { node, value: entry }, &[], report);
     let name = if is_named { Arc::clone(&set.name) } else { "".into() };
     let lasts = set.lasts.or(Some(REQUESTED));
     let reason = reason.map(|reason| clean(&reason, REASON).into_owned()).unwrap_or_default();
@@ -225,7 +253,10 @@ mod tests {
         let [set] = &config.deep[..] else { panic!("{:?}", config.deep) };
         assert_eq!((&*set.name, set.lasts, set.annotation), ("io", Some(Duration::from_secs(600)), false));
         assert_eq!(set.metrics().collect::<Vec<_>>(), ["minor_faults", "alignment_faults"]);
-        assert_eq!((set.groups.len(), set.cgroups.include.len(), set.cgroups.pods.include.len()), (2, 2, 1));
+        assert_eq!(
+            (set.events.groups.len(), set.cgroups.include.len(), set.cgroups.pods.include.len()),
+            (2, 2, 1)
+        );
         assert_eq!(set.cgroups.attribution, Attribution::Dedicated);
     }
 
@@ -248,7 +279,8 @@ mod tests {
         let deep = |entry: &str| report(&format!("deep: {{a: {{{entry}}}}}"));
         for (entry, expected) in [
             ("events: minor-faults", "the set selects no cgroups; add `cgroups: [/PATH]`"),
-            ("cgroups: /a", "the entry has neither `events` nor `preset`"),
+            ("cgroups: /a", "the entry has neither `events`, `preset` nor `metrics`"),
+            ("metrics: ipx, cgroups: /a", "there is no metric `ipx`; did you mean"),
             ("events: minor-faults, cgroups: a", "paths of cgroups begin with a slash"),
             ("events: minor-faults, cgroups: /a, for: 25h", "90000s is not between 1s and 86400s"),
             ("events: minor-faults, cgroups: /a, for: 10", "the number 10 has no unit"),

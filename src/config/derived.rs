@@ -40,6 +40,16 @@ pub enum MetricUse {
     Derived(Arc<Derived>),
 }
 
+impl MetricUse {
+    /// Returns its name in the file.
+    pub fn name(&self) -> &Arc<str> {
+        match self {
+            Self::BuiltIn(name) => name,
+            Self::Derived(derived) => &derived.name,
+        }
+    }
+}
+
 /// Returns the user-defined metrics.
 pub(super) fn derived(
     entries: Option<&At<Entries<file::Derived>>>,

@@ -38,6 +38,7 @@ use super::value::{Address, Entries, Event, FileMode, List, Percent, Period, Siz
 use super::web::WrittenWeb;
 use crate::event::Preset;
 use crate::metrics::Level;
+use crate::named_enum::named_enum;
 use crate::targets::{Attribution, GroupBy};
 
 /// A configuration file. Keys that it omits keep their built-in values.
@@ -193,9 +194,13 @@ pub(super) struct Counters {
     /// `derived`. Their events are grouped as the metrics need it. An event that is counted already is not counted again.
     #[schemars(extend("examples" = [["ipc", "branch_mpki"], ["topdown-l1"]]))]
     pub(super) metrics: Option<At<List<String>>>,
-    /// `true`: all events form one group, which the kernel schedules as a unit, so that ratios between the events are exact. `false`: each
-    /// event is scheduled separately, except events in braces. The default is `true`, or `false` if there are braces.
+    /// `true`: all events form one group, which the kernel schedules as a unit, so that ratios between the events are exact. Events that do
+    /// not fit are not counted. `false`: each event is scheduled separately, except events in braces. By default, the events form one group,
+    /// or as few groups as fit on the PMU; with braces, the default is `false`.
     pub(super) group: Option<At<bool>>,
+    /// `always`: the groups are on the PMU at all times, or have the state `full`. `rotate`, the default: they share the PMU with other
+    /// groups if it has too few counters.
+    pub(super) priority: Option<At<Priority>>,
     /// Targets to count for; `cpu` by default.
     pub(super) per: Option<At<List<Per>>>,
     /// Cgroups for this entry, instead of those of the file. Keys that it omits are as in the file.
@@ -206,6 +211,19 @@ pub(super) struct Counters {
     pub(super) processes: Option<At<Processes>>,
     /// The lowest level of `metrics` at which the metrics of the entry are published; `basic` by default.
     pub(super) level: Option<At<Level>>,
+}
+
+named_enum! {
+    /// Priority of an entry of `counters` on the PMU.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub(super) enum Priority {
+        /// Multiplexed with other groups.
+        #[default]
+        Rotate = "rotate",
+        /// Always on the PMU: pinned.
+        Always = "always",
+    }
 }
 
 /// A selection of cgroups. Paths are relative to the mount point of the cgroup file system: `/system.slice/a.service`.

@@ -43,7 +43,7 @@ mod yaml;
 mod tests;
 
 pub use counters::{metric_of, metrics_of_cgroups};
-pub use deep::{ANNOTATED, DeepRequest, DeepSet, REQUESTED, load_deep};
+pub use deep::{ANNOTATED, DeepEvents, DeepRequest, DeepSet, REQUESTED, load_deep};
 pub use derived::{Derived, MetricUse};
 pub use incidents::Incidents;
 pub use load::{
@@ -329,4 +329,15 @@ pub struct Counters {
     pub per: Vec<Targets>,
     /// Lowest level at which the metrics are published.
     pub level: Level,
+    /// How the groups share the PMU.
+    pub sharing: PmuSharing,
+}
+
+/// How the groups of an entry share the PMU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PmuSharing {
+    /// Whether a group that does not fit on the PMU becomes several groups, because the file does not require its events to be together.
+    pub may_split: bool,
+    /// Whether the groups are on the PMU at all times (pinned).
+    pub is_always: bool,
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::{DeepReport, DeepState, Moment, Origin, Refusal, RefusalKind, RefusedSet, entry_of, shown_after};
 use crate::clock::{Monotonic, Timestamp};
-use crate::config::{ANNOTATED, Counters, DeepRequest, DeepSet, metric_of, metrics_of_cgroups};
+use crate::config::{
+    ANNOTATED, Counters, DeepEvents, DeepRequest, DeepSet, PmuSharing, metric_of, metrics_of_cgroups,
+};
 use crate::event::syntax::Group;
 use crate::metrics::Level;
 use crate::series::RETENTION;
@@ -46,7 +48,7 @@ pub struct Deep {
 #[derive(Debug)]
 struct Ended {
     entry: Arc<str>,
-    groups: Vec<Group>,
+    events: DeepEvents,
     until: Monotonic,
 }
 
@@ -306,7 +308,7 @@ impl Registry {
     /// Checks whether a set shares events with one of `others` that counts further events, or not all of them.
     fn conflict<'d>(&self, set: &DeepSet, others: impl Iterator<Item = &'d Deep>) -> Result<(), Refusal> {
         let metrics: Vec<String> = set.metrics().collect();
-        for other in others.filter(|other| other.set.groups != set.groups) {
+        for other in others.filter(|other| other.set.events != set.events) {
             if let Some(shared) = other.set.metrics().find(|metric| metrics.contains(metric)) {
                 let reason = format!("set {} in force counts {shared} together with other events", other.id);
                 let remedy = "request the same events, wait for its end, or give the event another name: {\"event\": …, \"name\": …}";
@@ -385,8 +387,8 @@ impl Registry {
     /// Keeps the series of a set that has ended, so that its last counts are published as long as those of a removed cgroup.
     fn keep_series(&mut self, deep: &Deep, now: Moment) {
         let (entry, until) = (entry_of(&deep.set), now.monotonic.after(RETENTION));
-        self.ended.retain(|ended| ended.groups != deep.set.groups);
-        self.ended.push(Ended { entry, groups: deep.set.groups.clone(), until });
+        self.ended.retain(|ended| ended.events != deep.set.events);
+        self.ended.push(Ended { entry, events: deep.set.events.clone(), until });
     }
 
     fn refuse(&mut self, name: &Arc<str>, origin: Origin, requester: String, refusal: Refusal) {
@@ -416,44 +418,46 @@ impl Registry {
     /// left out. An entry of ended sets selects no cgroup.
     pub fn entries(&self, counters: &[Counters]) -> Vec<Counters> {
         let mut counted: BTreeSet<String> = metrics_of_cgroups(counters).into_keys().collect();
-        let mut entries: Vec<(&Vec<Group>, Counters)> = Vec::new();
-        for (groups, entry) in self.selected().into_iter().chain(self.kept()) {
-            if entries.iter().any(|(other, _)| *other == groups) {
+        let mut entries: Vec<(&DeepEvents, Counters)> = Vec::new();
+        for (events, entry) in self.selected().into_iter().chain(self.kept()) {
+            if entries.iter().any(|(other, _)| *other == events) {
                 continue;
             }
             let left = |group: &Group| {
                 let events = group.events.iter().filter(|event| !counted.contains(&metric_of(event)));
                 Group { events: events.cloned().collect() }
             };
-            let left: Vec<Group> = groups.iter().map(left).filter(|group| !group.events.is_empty()).collect();
+            let left: Vec<Group> =
+                events.groups.iter().map(left).filter(|group| !group.events.is_empty()).collect();
             counted.extend(left.iter().flat_map(|group| &group.events).map(metric_of));
-            entries.push((groups, Counters { groups: left, ..entry }));
+            entries.push((events, Counters { groups: left, metrics: events.metrics.clone(), ..entry }));
         }
-        entries.into_iter().map(|(_, entry)| entry).filter(|entry| !entry.groups.is_empty()).collect()
+        let counts = |entry: &Counters| !entry.groups.is_empty() || !entry.metrics.is_empty();
+        entries.into_iter().map(|(_, entry)| entry).filter(counts).collect()
     }
 
     /// Returns the events of the sets in force, each with an entry that selects the cgroups of all sets with these events.
-    fn selected(&self) -> Vec<(&Vec<Group>, Counters)> {
-        let mut all: Vec<(&Vec<Group>, Arc<str>, CgroupSelection)> = Vec::new();
+    fn selected(&self) -> Vec<(&DeepEvents, Counters)> {
+        let mut all: Vec<(&DeepEvents, Arc<str>, CgroupSelection)> = Vec::new();
         for Deep { set, .. } in &self.active {
-            let DeepSet { groups, cgroups: own, .. } = set;
-            match all.iter_mut().find(|(other, ..)| *other == groups) {
+            let DeepSet { events, cgroups: own, .. } = set;
+            match all.iter_mut().find(|(other, ..)| *other == events) {
                 Some((.., all)) => {
                     all.include.extend(own.include.iter().cloned());
                     all.pods.include.extend(own.pods.include.iter().cloned());
                 }
-                None => all.push((groups, entry_of(set), own.clone())),
+                None => all.push((events, entry_of(set), own.clone())),
             }
         }
-        all.into_iter().map(|(groups, name, selection)| (groups, entry(name, selection))).collect()
+        all.into_iter().map(|(events, name, selection)| (events, entry(name, selection))).collect()
     }
 
     /// Returns the events of ended sets, each with an entry that selects no cgroup.
-    fn kept(&self) -> impl Iterator<Item = (&Vec<Group>, Counters)> {
-        self.ended.iter().map(|Ended { entry: name, groups, .. }| {
+    fn kept(&self) -> impl Iterator<Item = (&DeepEvents, Counters)> {
+        self.ended.iter().map(|Ended { entry: name, events, .. }| {
             let attribution = Attribution::Dedicated;
             let nothing = CgroupSelection { attribution, ..CgroupSelection::default() };
-            (groups, entry(Arc::clone(name), nothing))
+            (events, entry(Arc::clone(name), nothing))
         })
     }
 
@@ -482,7 +486,7 @@ impl Registry {
                 id: *id,
                 name: Arc::clone(&set.name),
                 origin: *origin,
-                events: set.groups.iter().map(ToString::to_string).collect(),
+                events: set.events.words(),
                 selection: patterns.chain(rules).collect(),
                 cgroups: cgroups.iter().filter(|cgroup| set.cgroups.matches(cgroup)).count(),
                 entry: entry_of(set),
@@ -500,7 +504,8 @@ impl Registry {
 /// Returns an entry without events.
 fn entry(name: Arc<str>, selection: CgroupSelection) -> Counters {
     let per = vec![Targets::Cgroups(selection)];
-    Counters { name, groups: Vec::new(), metrics: Vec::new(), per, level: Level::default() }
+    let (level, sharing) = (Level::default(), PmuSharing::default());
+    Counters { name, groups: Vec::new(), metrics: Vec::new(), per, level, sharing }
 }
 
 /// Checks that `counters` counts the events that it shares with a set for all cgroups of the set: the set does not count them again.

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Builder, PlanRefusal};
+use super::{Builder, PlanRefusal, refusal};
 use crate::config::{Counters, MetricUse};
+use crate::deep;
 use crate::event::metric;
 use crate::event::syntax::{self, Name};
 use crate::event::{Catalog, Event, Kind, Unresolved};
+use crate::health::Refusal;
 use crate::targets::Targets;
 
 impl Builder<'_> {
@@ -28,7 +30,8 @@ impl Builder<'_> {
             for event in &group.events {
                 match catalog.resolve(event) {
                     Ok(instances) => {
-                        resolved.extend(instances.into_iter().filter(|event| !self.counts(per, event)));
+                        let name = &entry.name;
+                        resolved.extend(instances.into_iter().filter(|event| !self.counts(name, per, event)));
                     }
                     Err(unresolved) => {
                         self.refuse(&entry.name, per.scope(), PlanRefusal::unresolved(event, &unresolved));
@@ -39,18 +42,30 @@ impl Builder<'_> {
         }
     }
 
-    /// Reports whether an event is counted for the same targets under the same name.
-    fn counts(&self, per: &Targets, event: &Event) -> bool {
+    /// Reports whether an event is counted for the same targets under the same name. The cgroups of a set of `deep` are those of an entry of
+    /// `counters`, or the set is refused.
+    fn counts(&self, entry: &str, per: &Targets, event: &Event) -> bool {
         let beside_cores = event.kind == Kind::Pmu && event.cpus.is_some();
-        let same =
-            |targets: &Targets| targets == per || (beside_cores && matches!(targets, Targets::Cpus(_)));
+        let is_deep = deep::is_entry(entry);
+        let same = |targets: &Targets| {
+            targets == per
+                || is_deep && targets.scope() == per.scope()
+                || beside_cores && matches!(targets, Targets::Cpus(_))
+        };
         let groups = self.groups.iter().filter(|group| same(&group.targets));
         let mut counted = groups.flat_map(|group| &group.counters).map(|counter| &counter.event);
         counted.any(|counted| counted.stem == event.stem && counted.pmu == event.pmu)
     }
 }
 
-/// Returns the groups that a metric needs on this host.
+/// Returns the groups of events that a metric needs on this host.
+///
+/// # Errors
+/// The refusal of a metric that this host does not have.
+pub fn metric_groups(catalog: &Catalog, metric: &MetricUse) -> Result<Vec<syntax::Group>, Refusal> {
+    needs(catalog, metric).map_err(|(name, unresolved)| refusal(&symbol(&name), &unresolved))
+}
+
 fn needs(catalog: &Catalog, metric: &MetricUse) -> Result<Vec<syntax::Group>, (Arc<str>, Unresolved)> {
     match metric {
         MetricUse::BuiltIn(name) => {

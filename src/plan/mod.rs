@@ -6,12 +6,15 @@ mod continuity;
 mod core_types;
 mod derived;
 mod profile;
+mod rotation;
 mod stream;
 mod tasks;
 mod trace;
 mod traced;
 
+pub use derived::metric_groups;
 pub use profile::{MemoryFields, PROFILES, Sampler, Value, Waits, sampler};
+pub use rotation::{ERROR_TIME, GroupUser, RotatedGroup, Rotation};
 pub use stream::{Granularity, NoStream, Set, SourceReason, Stream, StreamSupport, Unsupported};
 pub use trace::{
     Amount, Fact, Feed, Output, Pairing, RingClass, Role, Source as TraceSource, Trace, ValueLocation,
@@ -23,9 +26,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::config::{Counters, Location, Locations, Profiled, Scheduler, Syscalls, Traced, Word};
+use crate::config::{Counters, Location, Locations, PmuSharing, Profiled, Scheduler, Syscalls, Traced, Word};
 use crate::deep;
-use crate::event::{Catalog, Event, Kind, Missing, Topdown, Unresolved, syntax};
+use crate::event::{Capacity, Catalog, Event, Kind, Missing, Topdown, Unresolved, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
 use crate::metrics::{self, Detail, Level, Metadata, NameError, fit_name};
@@ -387,6 +390,7 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
     let mut builder = Builder { owners, file, ..Builder::default() };
     for entry in wanted.counters {
         builder.level = entry.level;
+        builder.sharing = Some((entry.sharing, catalog));
         for per in &entry.per {
             for group in &entry.groups {
                 builder.resolve(catalog, &entry.name, per, group);
@@ -448,6 +452,10 @@ struct Builder<'f> {
     groups: Vec<Group>,
     /// Level of the entry that is planned.
     level: Level,
+    /// How the groups of the entry that is planned share the PMU, and the catalog with its counters.
+    sharing: Option<(PmuSharing, &'f Catalog)>,
+    /// Counters of the PMUs that were looked up; `None` = the PMU of the cores.
+    capacities: BTreeMap<Option<Arc<str>>, Capacity>,
     /// Entries that own each metric; `None` if metrics may be counted more than once.
     owners: Option<BTreeMap<SeriesName, Arc<str>>>,
 }
@@ -548,13 +556,35 @@ impl Builder<'_> {
             Context::Named(pmu) => Some(pmu),
             Context::Any | Context::Core => None,
         };
-        for counters in counters.chunks(MAX_MEMBERS) {
+        for mut counters in self.chunks(&counters, pmu.as_ref()) {
             let cpus = counters.first().and_then(|counter| counter.event.cpus.clone());
             let weak = counters.iter().any(|counter| counter.event.modifiers.weak);
-            let (entry, pmu, counters) = (Arc::clone(entry), pmu.clone(), counters.to_vec());
+            let needs_pmu = counters.iter().any(|counter| counter.event.kind.needs_pmu());
+            // The kernel pins a group by its leader.
+            if let Some(leader) = counters.first_mut()
+                && needs_pmu
+            {
+                leader.event.modifiers.pinned |= self.sharing.is_some_and(|(sharing, _)| sharing.is_always);
+            }
+            let (entry, pmu) = (Arc::clone(entry), pmu.clone());
             let (targets, source) = (targets.clone(), Source::Dedicated);
             self.groups.push(Group { entry, targets, counters, cpus, pmu, event: None, weak, source });
         }
+    }
+
+    /// Distributes the counters of one context over groups.
+    fn chunks(&mut self, counters: &[Counter], pmu: Option<&Arc<str>>) -> Vec<Vec<Counter>> {
+        let parts = match self.sharing {
+            Some((sharing, catalog)) if sharing.may_split && rotation::may_need_groups(counters) => {
+                let pmu = pmu.map(|pmu| &**pmu);
+                let watchdog = catalog.facts().nmi_watchdog && catalog.is_core(pmu);
+                let capacity = || catalog.capacity(pmu);
+                let capacity = self.capacities.entry(pmu.map(Arc::from)).or_insert_with(capacity);
+                rotation::fitting(counters, capacity, watchdog)
+            }
+            _ => vec![counters.to_vec()],
+        };
+        parts.iter().flat_map(|part| part.chunks(MAX_MEMBERS)).map(<[Counter]>::to_vec).collect()
     }
 
     /// Names the metric of an event, starting with `prefix`, and reserves the name. Two events must not add to one series.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use perf_exporter::clock::{Clock, Timestamp};
-use perf_exporter::config::Counters;
+use perf_exporter::config::{Counters, PmuSharing};
 use perf_exporter::counter::{Bounds, Collector};
 use perf_exporter::error::Errno;
 use perf_exporter::event::{Catalog, parse};
@@ -73,6 +73,7 @@ impl World {
             metrics: Vec::new(),
             per: vec![per],
             level: Level::Full,
+            sharing: PmuSharing::default(),
         }];
         let facts = Facts::read(&self.roots);
         let support = StreamSupport::foreseen(&facts);
@@ -292,6 +293,27 @@ fn a_pinned_group_without_a_place_on_the_pmu_is_full_and_publishes_nothing() {
             .filter(|f| f.metadata().name().starts_with("perf_cpu"))
             .all(|f| f.points().is_empty())
     );
+}
+
+#[test]
+fn a_pinned_group_without_a_place_on_the_pmu_is_started_again_at_growing_intervals() {
+    let mut world = World::new(100);
+    world.count("cycles:D", Targets::CPU);
+    world.kernel.set_unplaced(true);
+    let last_start = |world: &World| world.kernel.opened().iter().map(|event| event.switched).max();
+    let mut attempts = Vec::new();
+    for collection in 1..=200 {
+        let before = last_start(&world);
+        world.collect();
+        attempts.extend((last_start(&world) != before).then_some(collection));
+    }
+    assert_eq!(attempts, [1, 3, 6, 11, 20, 37, 70, 135, 200]);
+    // Another program has left the PMU.
+    world.kernel.set_unplaced(false);
+    world.run(5_000_000_000, |_| true);
+    let families = world.collect();
+    assert_eq!(state(&families, "cycles:D", "cpu", "counting"), 2);
+    assert_eq!(state(&families, "cycles:D", "cpu", "full"), 0);
 }
 
 #[test]

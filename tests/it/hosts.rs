@@ -171,9 +171,39 @@ fn the_same_metric_twice_is_refused_and_its_owner_is_named() {
 #[test]
 fn more_members_than_a_group_may_have_become_several_groups() {
     let events: Vec<String> = (0..2 * MAX_MEMBERS + 1).map(|n| format!("r{:x}", 0x100 + n)).collect();
-    let plan = planned("amd", &format!("counters: {{a: {{events: [{}]}}}}", events.join(", ")));
+    let plan = planned("amd", &format!("counters: {{a: {{events: [{}], group: true}}}}", events.join(", ")));
     let sizes: Vec<usize> = plan.groups.iter().map(|group| group.counters.len()).collect();
     assert_eq!(sizes, [MAX_MEMBERS, MAX_MEMBERS, 1]);
+}
+
+#[test]
+fn events_that_need_not_be_together_are_in_as_few_groups_as_fit_on_the_pmu() {
+    let entry = |settings: &str| {
+        let events: Vec<String> = (0x11..=0x18).map(|code| format!("r{code:x}")).collect();
+        format!("counters: {{a: {{events: [cycles, {}, page-faults]{settings}}}}}", events.join(", "))
+    };
+    let of = |on: &str, settings: &str| groups(&planned(on, &entry(settings)));
+    let whole = "cycles,r11,r12,r13,r14,r15,r16,r17,r18,page-faults";
+    assert_eq!(of("amd", ", group: true"), [whole], "the file requires one group");
+    assert_eq!(of("amd", ""), ["cycles,r11,r12,r13,r14,r15", "r16,r17,r18,page-faults"]);
+    // Four general counters, and one for cycles, which the watchdog occupies.
+    assert_eq!(of("intel-server", ""), ["cycles,r11,r12,r13", "r14,r15,r16,r17", "r18,page-faults"]);
+    assert_eq!(of("vm", ""), [whole], "the number of counters is not known");
+}
+
+#[test]
+fn an_entry_that_is_always_on_the_pmu_is_pinned_and_has_events_of_its_own() {
+    let yaml = "counters: {a: {events: [cycles, instructions], per: [cpu, cgroup], priority: always}, \
+                b: {events: [page-faults], priority: always}}\ncgroups: {include: [\"/**\"]}";
+    let plan = planned("amd", yaml);
+    let pinned = |group: &Group| {
+        let events = group.counters.iter().map(|counter| counter.event.modifiers.pinned).collect::<Vec<_>>();
+        format!("{} {}: {events:?} {:?}", group.entry, group.scope(), group.source)
+    };
+    let pinned: Vec<String> = plan.groups.iter().map(|group| pinned(group)).collect();
+    let expected =
+        ["a cpu: [true, false] Dedicated", "b cpu: [false] Dedicated", "a cgroup: [true, false] Dedicated"];
+    assert_eq!(pinned, expected, "software events need no place on the PMU");
 }
 
 #[test]
@@ -405,6 +435,19 @@ fn check_tells_pmus_of_one_kind_together_and_each_reason_once() {
     let arguments = ["check", "--any-host", "--config", file];
     let outcome = printed_with(2, &repeated, "intel-server", &arguments);
     assert_golden("check-uncore".into(), &outcome);
+}
+
+/// Groups that are larger than a PMU, that rotate, and that never count.
+#[test]
+fn check_describes_the_rotation_of_groups_on_each_host() {
+    let mut page = String::new();
+    for on in HOSTS {
+        let text = printed(on, &["check", "--any-host", "--config", "tests/data/config/rotation.yaml"]);
+        let rotation = text.split("\nHardware counters:\n").nth(1).unwrap_or_default();
+        let rotation = rotation.split("\n\n").next().unwrap_or_default();
+        write!(page, "---- {on}\n{rotation}\n").unwrap();
+    }
+    assert_golden("check-rotation".into(), &page);
 }
 
 #[test]

@@ -8,9 +8,10 @@ use tokio::sync::oneshot;
 use super::Engine;
 use crate::config::{Counters, DeepRequest, DeepSet};
 use crate::deep::{DeepReport, Moment, Outcome, Refusal, RefusalKind, Wanted};
-use crate::plan;
+use crate::event::syntax;
 use crate::sys::Kernel;
 use crate::targets::{Cgroup, ContainerMetadata, Needs, Targets, Watch};
+use crate::{health, plan};
 
 /// Where the outcome is sent.
 pub(in crate::app) type Answer = oneshot::Sender<Outcome>;
@@ -71,30 +72,34 @@ impl<K: Kernel> Engine<K> {
     }
 
     fn begin_deep(&mut self, request: DeepRequest, requester: &str) -> Result<u64, Refusal> {
-        self.check_events(&request.set)?;
+        let events = self.events_of(&request.set)?;
         let cgroups = self.list_cgroups(&request.set);
         let selected = cgroups.iter().filter(|cgroup| request.set.cgroups.matches(cgroup)).count();
-        self.check_descriptors(&request.set, selected)?;
+        self.check_descriptors(events.len(), selected)?;
         let context = (&*self.config.counters, &*cgroups, self.config.limits.deep_cgroups);
         self.deep.request(request, requester, context, self.moment())
     }
 
-    /// Checks that this host has the events.
-    fn check_events(&self, set: &DeepSet) -> Result<(), Refusal> {
-        for event in set.groups.iter().flat_map(|group| &group.events) {
-            if let Err(unresolved) = self.catalog.resolve(event) {
-                let refused = plan::refusal(event, &unresolved);
-                let reason = format!("{}: {}", refused.event, refused.reason);
-                let remedy = refused.remedy.map_or_else(|| "see perf-exporter list".to_owned(), Into::into);
-                return Err(Refusal::new(RefusalKind::Wrong, reason, remedy));
-            }
+    /// Returns the events of a set on this host.
+    fn events_of(&self, set: &DeepSet) -> Result<Vec<syntax::Event>, Refusal> {
+        let refusal = |refused: health::Refusal| {
+            let reason = format!("{}: {}", refused.event, refused.reason);
+            let remedy = refused.remedy.map_or_else(|| "see perf-exporter list".to_owned(), Into::into);
+            Refusal::new(RefusalKind::Wrong, reason, remedy)
+        };
+        let mut groups = set.events.groups.clone();
+        for metric in &set.events.metrics {
+            groups.extend(plan::metric_groups(&self.catalog, metric).map_err(refusal)?);
         }
-        Ok(())
+        let events: Vec<syntax::Event> = groups.into_iter().flat_map(|group| group.events).collect();
+        for event in &events {
+            self.catalog.resolve(event).map_err(|unresolved| refusal(plan::refusal(event, &unresolved)))?;
+        }
+        Ok(events)
     }
 
-    /// Checks that there are descriptors for the events on all CPUs, for this number of cgroups.
-    fn check_descriptors(&self, set: &DeepSet, cgroups: usize) -> Result<(), Refusal> {
-        let events: usize = set.groups.iter().map(|group| group.events.len()).sum();
+    /// Checks that there are descriptors for this number of events on all CPUs, for this number of cgroups.
+    fn check_descriptors(&self, events: usize, cgroups: usize) -> Result<(), Refusal> {
         let needed = events * cgroups * self.watch.online().len();
         let budget = self.collector.budget();
         let free = budget.limit.saturating_sub(budget.used);

@@ -5,7 +5,9 @@ use std::io::{self, Write};
 use super::rows::{Descriptors, GroupRow};
 use super::stream::{RingBound, StreamRow};
 use super::words::{Together, bytes, count, heading, together};
-use super::{Report, containers, derived, presets, profiles, publication, pushes, restrictions, traces};
+use super::{
+    Report, containers, derived, presets, profiles, publication, pushes, restrictions, rotation, traces,
+};
 use crate::error::printable;
 use crate::health::{Line, Scope};
 use crate::plan::NoStream;
@@ -27,6 +29,8 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     profiles::write(out, &report.profiles, report.profile_rings.as_ref())?;
     containers::write(out, &report.containers)?;
     pushes::write(out, &report.pushes)?;
+    let is_opened = report.descriptors.as_ref().is_some_and(|descriptors| descriptors.used.is_some());
+    rotation::write(out, &report.hardware_counters, is_opened)?;
     report.stream.iter().try_for_each(|row| stream(out, row))?;
     no_stream(out, &report.no_stream)?;
     report.descriptors.iter().try_for_each(|descriptors| summary(out, descriptors))?;

@@ -32,6 +32,9 @@ pub(in crate::config) struct Deep {
     pub(in crate::config) preset: Option<At<Preset>>,
     /// Whether all events form one group, as in `counters`.
     pub(in crate::config) group: Option<At<bool>>,
+    /// Metrics or groups of metrics, to count the events that they are computed from, as in `counters`.
+    #[schemars(extend("examples" = [["topdown-l2"]]))]
+    pub(in crate::config) metrics: Option<At<List<String>>>,
     /// Patterns of the paths of the cgroups; one match is enough. `*` matches within a path component, `**` across slashes.
     #[schemars(extend("examples" = [["/system.slice/nginx.service"]]))]
     pub(in crate::config) cgroups: Option<At<List<String>>>,
@@ -56,6 +59,7 @@ pub(in crate::config) struct DeepRequest {
     pub(in crate::config) events: Option<At<List<Event>>>,
     pub(in crate::config) preset: Option<At<Preset>>,
     pub(in crate::config) group: Option<At<bool>>,
+    pub(in crate::config) metrics: Option<At<List<String>>>,
     pub(in crate::config) cgroups: Option<At<List<String>>>,
     pub(in crate::config) pods: Option<At<List<PodRule>>>,
     #[serde(rename = "for")]
