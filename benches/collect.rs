@@ -74,6 +74,7 @@ fn the_plan(roots: &Roots, include: &str) -> Plan {
     let entry = Counters {
         name: "os".into(),
         groups,
+        metrics: Vec::new(),
         per: vec![Targets::Cgroups(selection)],
         level: Level::Basic,
         sharing: PmuSharing::default(),
