@@ -85,3 +85,31 @@ pub(super) fn image(text: &str) -> Option<Arc<str>> {
 fn text(text: &str) -> Arc<str> {
     clean(text, LONGEST).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the set of events that a pod requests with this annotation.
+    fn requested(deep: bool, key: &'static str, value: &str) -> Option<Arc<str>> {
+        let mut identity = Identity::default();
+        let chosen = Chosen { deep, ..Chosen::default() };
+        chosen.choose(&mut identity, &|_| None, &|wanted| (wanted == key).then_some(value));
+        identity.deep
+    }
+
+    #[test]
+    fn the_annotation_of_a_pod_requests_a_set_of_events_if_the_file_allows_annotations() {
+        assert_eq!(requested(true, "perf-exporter/deep", "cache").as_deref(), Some("cache"));
+        assert_eq!(requested(false, "perf-exporter/deep", "cache"), None);
+        assert_eq!(requested(true, "other/deep", "cache"), None);
+        assert_eq!(requested(true, "perf-exporter/deep", ""), None);
+    }
+
+    #[test]
+    fn hostile_values_of_the_annotation_are_short_and_printable() {
+        let hostile = format!("\u{1b}[2J\n{}", "x".repeat(1 << 20));
+        let value = requested(true, "perf-exporter/deep", &hostile).unwrap();
+        assert!(value.len() < 2 * LONGEST && !value.contains(char::is_control), "{value:?}");
+    }
+}
