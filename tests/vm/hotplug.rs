@@ -5,8 +5,9 @@ use std::fs;
 use std::ops::Range;
 use std::process::{Child, Command};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::host::{Roots, list, read_text};
 
 use crate::support::cgroup::TestCgroup;
@@ -41,15 +42,16 @@ impl SecondCpu {
 
     /// Takes it offline and brings it back, and returns about so long after that. What `between` does comes while it is offline. Returns
     /// the time in which it came back. The kernel reports it at the end of that.
-    fn cycle(&self, number: u32, online: Duration, between: impl FnOnce()) -> Range<SystemTime> {
+    fn cycle(&self, number: u32, online: Duration, between: impl FnOnce()) -> Range<Timestamp> {
         // Not in step with anything else.
         let part = |whole: Duration| whole / 2 + whole * (number * 7 % 11) / 10;
         Self::set(false);
         thread::sleep(part(OFFLINE));
         between();
-        let begin = SystemTime::now();
+        let clock = Clock::system();
+        let begin = clock.now();
         Self::set(true);
-        let returned = begin..SystemTime::now();
+        let returned = begin..clock.now();
         thread::sleep(part(online));
         returned
     }
@@ -156,29 +158,16 @@ fn conserve(counters: &str, metrics: &[&str]) {
     burners.end();
 }
 
-/// Returns the time of day of each line of a log that says that the events of both CPUs are open.
-fn reopened(log: &str) -> Vec<Duration> {
+/// Returns the time of each line of a log that says that the events of both CPUs are open.
+fn reopened(log: &str) -> Vec<Timestamp> {
     let lines = log.lines().filter(|line| line.contains("online CPUs changed online=0-1 "));
-    let time = |line: &str| {
-        // 2026-11-28T19:45:00.753785Z
-        let time = line.split_once('T')?.1.split_once('Z')?.0;
-        let parts: Vec<f64> = time.split(':').filter_map(|part| part.parse().ok()).collect();
-        let [hours, minutes, seconds] = parts[..] else { return None };
-        Some(Duration::from_secs_f64(hours.mul_add(3600.0, minutes * 60.0) + seconds))
-    };
-    lines.map(|line| time(line).unwrap_or_else(|| panic!("no time in {line:?}"))).collect()
+    lines.map(|line| line.split(' ').find_map(Timestamp::parse).expect(line)).collect()
 }
 
-/// Returns how long the events of a CPU were closed after it had come back. All times are within a day.
-fn closed_after(returned: &Range<SystemTime>, reopened: &[Duration]) -> Duration {
-    const DAY: u64 = 86400;
-    let [begin, end] = [returned.start, returned.end].map(|time| {
-        let time = time.duration_since(UNIX_EPOCH).unwrap();
-        time - Duration::from_secs(time.as_secs() / DAY * DAY)
-    });
-    let after =
-        reopened.iter().map(|&time| if time < begin { time + Duration::from_secs(DAY) } else { time });
-    after.min().expect("the service opens the events again").saturating_sub(end)
+/// Returns how many milliseconds the events of a CPU were closed after it had come back.
+fn closed_after(returned: &Range<Timestamp>, reopened: &[Timestamp]) -> u64 {
+    let after = reopened.iter().filter(|&&time| time >= returned.start).min();
+    after.expect("the service opens the events again").0.saturating_sub(returned.end.0)
 }
 
 /// How long that takes depends on the machine: an emulated CPU needs 15 to 40 ms, others one.
@@ -220,8 +209,8 @@ fn burners_lose_only_the_time_until_the_events_of_a_returned_cpu_are_open() {
     let taken = taken(&times_after) - taken(&times);
     let log = service.log();
     let reopened = reopened(&log);
-    let closed: Duration = returns.iter().map(|returned| closed_after(returned, &reopened)).sum();
-    let closed = closed.as_secs_f64();
+    let closed: u64 = returns.iter().map(|returned| closed_after(returned, &reopened)).sum();
+    let closed = closed as f64 / 1e3;
     println!(
         "{counted} s counted, {used} s used, {taken} s taken by interrupts and the host, {closed} s without events"
     );
