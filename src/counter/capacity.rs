@@ -3,6 +3,7 @@
 
 use crate::error::Errno;
 use crate::event::{Capacity, Catalog, Event, parse};
+use crate::ring::DUMMY;
 use crate::sys::{Attr, Kernel, Place, Start};
 
 /// Events that no fixed counter counts, in order of preference. Arm PMUs without the first one have no fixed counter for the second.
@@ -40,19 +41,19 @@ fn measure<K: Kernel>(
     let event = event(catalog, pmu, filler)?;
     let online = &catalog.facts().online;
     let cpu = online.iter().find(|&cpu| event.is_on(cpu))?;
-    let leading = Attr { start: Start::Later, ..Attr::counting(&event) };
-    let leader = kernel.open(&leading, Place::Cpu(cpu), None).ok()?;
+    // A software event leads: some kernels do not count a leader that is not started.
+    let leader = kernel.open(&Attr::software(DUMMY, None, Start::Later), Place::Cpu(cpu), None).ok()?;
     let mut members = Vec::new();
     let joins =
         |event: &Event| kernel.open(&Attr::counting(event).of_member(), Place::Cpu(cpu), Some(&leader));
     loop {
         match joins(&event) {
-            Ok(member) if members.len() + 1 < LIMIT => members.push(member),
+            Ok(member) if members.len() < LIMIT => members.push(member),
             Err(Errno::EINVAL) => break,
             _ => return None,
         }
     }
-    let general = u32::try_from(1 + members.len()).ok()?;
+    let general = u32::try_from(members.len()).ok().filter(|&general| general > 0)?;
     let mut fixed = Vec::new();
     for name in FIXED.into_iter().filter(|&name| name != filler) {
         let Some(event) = self::event(catalog, pmu, name) else { continue };
@@ -77,6 +78,7 @@ mod tests {
     use super::*;
     use crate::event::{Basis, CounterSet};
     use crate::host::{Facts, Roots};
+    use crate::sys::SOFTWARE;
     use crate::sys::fake::FakeKernel;
 
     /// Returns the measured counters of a kernel with `general` counters, and fixed ones for events of these configurations.
@@ -90,6 +92,9 @@ mod tests {
         let kernel = FakeKernel::new();
         let open = Mutex::new((0, Vec::new()));
         kernel.refuse(Errno::EINVAL, move |attr, _, _| {
+            if attr.selector.kind == SOFTWARE {
+                return false;
+            }
             let (used, taken) = &mut *open.lock().unwrap();
             let event = attr.selector.config[0];
             if fixed.contains(&event) && !taken.contains(&event) {
