@@ -279,7 +279,7 @@ mod tests {
         let deep = |entry: &str| report(&format!("deep: {{a: {{{entry}}}}}"));
         for (entry, expected) in [
             ("events: minor-faults", "the set selects no cgroups; add `cgroups: [/PATH]`"),
-            ("cgroups: /a", "the entry has neither `events`, `preset` nor `metrics`"),
+            ("cgroups: /a", "the entry has no `events`, `preset` or `metrics`"),
             ("metrics: ipx, cgroups: /a", "there is no metric `ipx`; did you mean"),
             ("events: minor-faults, cgroups: a", "paths of cgroups begin with a slash"),
             ("events: minor-faults, cgroups: /a, for: 25h", "90000s is not between 1s and 86400s"),

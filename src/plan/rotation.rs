@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Counter, Group, Plan, Sampler, Source, Stream};
-use crate::event::{Capacity, Catalog, CounterMask, CounterSet, Event, Kind};
+use crate::event::{Capacity, Catalog, CounterMask, CounterSet, Event, Kind, Topdown};
 use crate::health::Scope;
 use turns::{Assignment, Candidate, ContextKind, turns};
 
@@ -262,7 +262,7 @@ impl Planned {
             events: events.filter(|event| mine(event)).map(needs).collect(),
             pinned: first.is_some_and(|event| event.modifiers.pinned),
             weak: group.weak,
-            slots_lead: first.is_some_and(is_slots),
+            slots_lead: first.is_some_and(leads),
         }
     }
 
@@ -346,9 +346,9 @@ impl Planned {
     }
 }
 
-/// Reports whether an event counts slots of Intel: the kernel's pseudo-encoding of their fixed counter.
-fn is_slots(event: &Event) -> bool {
-    event.selector.config[0] == 0x0400 && event.kind.on_core_pmu()
+/// Reports whether an event leads its group, whatever the order of the events.
+fn leads(event: &Event) -> bool {
+    event.topdown == Some(Topdown::Slots)
 }
 
 /// Returns the groups of hardware events of the switch stream, distributed as the stream distributes them when it is opened: all in one
@@ -368,8 +368,10 @@ fn streamed(
         weak: false,
         slots_lead: false,
     };
+    let slots_lead = |set: &super::Set| set.events.iter().any(|event| mine(event) && leads(event));
     let join = |group: &Planned, set: &super::Set, counted: &mut Vec<Event>| {
         let mut joined = group.with(group.events.clone());
+        joined.slots_lead |= group.events.is_empty() && slots_lead(set);
         joined.entries.extend(set.entries.iter().filter(|entry| !group.entries.contains(entry)).cloned());
         for event in set.events.iter().filter(|event| mine(event)) {
             // Members with equal options are opened once.
@@ -380,7 +382,9 @@ fn streamed(
         }
         joined
     };
-    let sets: Vec<_> = stream.sets.iter().filter(|set| set.events.iter().any(mine)).collect();
+    let mut sets: Vec<_> = stream.sets.iter().filter(|set| set.events.iter().any(mine)).collect();
+    // The stream opens them in this order.
+    sets.sort_by_key(|set| !slots_lead(set));
     let mut groups: Vec<(Planned, Vec<Event>)> = Vec::new();
     for set in &sets {
         if let Some((last, counted)) = groups.last_mut() {
