@@ -160,7 +160,8 @@ const PREFIX: &str = "deep:";
 
 /// Returns the name of the entry that counts the events of a set.
 fn entry_of(set: &DeepSet) -> Arc<str> {
-    format!("{PREFIX}{}", set.metrics().next().unwrap_or_default()).into()
+    let of_metrics = || set.events.words().join("+");
+    format!("{PREFIX}{}", set.metrics().next().unwrap_or_else(of_metrics)).into()
 }
 
 /// Reports whether an entry of `counters` counts sets of events for a limited time.

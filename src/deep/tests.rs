@@ -99,6 +99,18 @@ fn a_request_with_the_name_of_an_active_set_replaces_it_and_extends_its_time() {
 }
 
 #[test]
+fn sets_of_metrics_are_entries_of_their_own() {
+    let mut registry = Registry::default();
+    for metrics in ["ipc", "topdown-l1", "topdown-l1\", \"ipc"] {
+        let json = format!(r#"{{"metrics": ["{metrics}"], "cgroups": ["/a"]}}"#);
+        begin(&mut registry, &json, at(0)).unwrap();
+    }
+    let entries = registry.entries(&[]);
+    let names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
+    assert_eq!(names, ["deep:ipc", "deep:topdown-l1", "deep:topdown-l1+ipc"]);
+}
+
+#[test]
 fn sets_with_the_same_events_are_one_entry_that_keeps_its_name_when_one_ends() {
     let mut registry = Registry::default();
     let first = begin(&mut registry, FAULTS, at(0)).unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Builder, PlanRefusal, refusal};
+use super::{Builder, Group, PlanRefusal, refusal};
 use crate::config::{Counters, MetricUse};
 use crate::deep;
 use crate::event::metric;
@@ -42,17 +42,16 @@ impl Builder<'_> {
         }
     }
 
-    /// Reports whether an event is counted for the same targets under the same name. The cgroups of a set of `deep` are those of an entry of
-    /// `counters`, or the set is refused.
+    /// Reports whether an event is counted for the same targets under the same name. An entry of `counters` that counts an event of a set of
+    /// `deep` per cgroup counts it for the cgroups of the set.
     fn counts(&self, entry: &str, per: &Targets, event: &Event) -> bool {
         let beside_cores = event.kind == Kind::Pmu && event.cpus.is_some();
-        let is_deep = deep::is_entry(entry);
-        let same = |targets: &Targets| {
+        let same = |Group { entry: other, targets, .. }: &&Group| {
             targets == per
-                || is_deep && targets.scope() == per.scope()
+                || deep::is_entry(entry) && !deep::is_entry(other) && targets.scope() == per.scope()
                 || beside_cores && matches!(targets, Targets::Cpus(_))
         };
-        let groups = self.groups.iter().filter(|group| same(&group.targets));
+        let groups = self.groups.iter().filter(same);
         let mut counted = groups.flat_map(|group| &group.counters).map(|counter| &counter.event);
         counted.any(|counted| counted.stem == event.stem && counted.pmu == event.pmu)
     }
@@ -83,11 +82,16 @@ fn symbol(name: &Arc<str>) -> syntax::Event {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
 
+    use crate::clock::{Monotonic, Timestamp};
     use crate::config;
+    use crate::deep::{Moment, Registry};
     use crate::event::Catalog;
     use crate::host::{Facts, Roots};
     use crate::plan::{Entries, Plan, StreamSupport, plan};
+    use crate::targets::Cgroup;
 
     fn planned(yaml: &str, host: &str) -> Plan {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/hosts").join(host);
@@ -132,6 +136,34 @@ mod tests {
         let yaml = "derived: {x: {expression: 'r1a8 / (cycles + 0 * #num_cpus_online)'}}\ncounters: {a: {metrics: x, per: cgroup}}";
         let plan = planned(yaml, "intel-server");
         assert_eq!(groups(&plan), ["a: perf_cgroup_r1a8_total perf_cgroup_cycles_total"]);
+    }
+
+    #[test]
+    fn a_set_counts_the_events_of_its_metrics_that_no_entry_counts_per_cgroup() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/hosts/intel-server");
+        let roots = Roots::under(&root);
+        let catalog = Catalog::load(&roots, &Facts::read(&roots));
+        let (config, _) = config::load(b"counters: {a: {events: [cycles], per: cgroup}}", "f").unwrap();
+        let cgroups = [Arc::new(Cgroup::at("/x")), Arc::new(Cgroup::at("/y"))];
+        let mut registry = Registry::default();
+        for (metrics, cgroup) in [("ipc", "/x"), ("branch_mpki", "/y")] {
+            let request = format!(r#"{{"metrics": ["{metrics}"], "cgroups": ["{cgroup}"]}}"#);
+            let request = config::load_deep(request.as_bytes()).unwrap();
+            let now = Moment { monotonic: Monotonic(Duration::ZERO), wall: Timestamp(0) };
+            registry.request(request, "test", (&config.counters, &cgroups, 16), now).unwrap();
+        }
+        let entries = [config.counters.to_vec(), registry.entries(&config.counters)].concat();
+        let support = StreamSupport::foreseen(catalog.facts());
+        let plan = plan(&Entries::counters(&entries), &catalog, &support);
+        let expected = [
+            "a: perf_cgroup_cycles_total",
+            "deep:ipc: perf_cgroup_instructions_total",
+            "deep:branch_mpki: perf_cgroup_branch_misses_total",
+        ];
+        assert_eq!(groups(&plan), expected);
+        // Both sets need instructions, which one series cannot have for different cgroups from two entries.
+        let [refused] = &plan.refusals[..] else { panic!("{:?}", plan.refusals) };
+        assert!(refused.refusal.reason.ends_with("is already counted by entry deep:ipc"), "{refused:?}");
     }
 
     #[test]
