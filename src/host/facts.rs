@@ -70,7 +70,8 @@ pub struct Facts {
     pub nodes: Nodes,
     /// `kernel.perf_event_paranoid`; `None` if the kernel has no perf events.
     pub paranoid: Option<i32>,
-    /// `kernel.nmi_watchdog`: whether the watchdog occupies one hardware counter on every CPU.
+    /// Whether the NMI watchdog occupies one hardware counter on every CPU: `kernel.nmi_watchdog`. On arm64 it needs pseudo-NMIs
+    /// (`arch_perf_nmi_is_available` in `arch/arm64/kernel/watchdog_hld.c`); without them the setting has no effect.
     pub nmi_watchdog: bool,
     /// Capabilities of this process.
     pub capabilities: Capabilities,
@@ -107,7 +108,8 @@ impl Facts {
             online: online_cpus(roots).unwrap_or_default(),
             nodes: Nodes::read(roots),
             paranoid: sysctl("perf_event_paranoid").and_then(|text| text.trim().parse().ok()),
-            nmi_watchdog: read_number(&roots.proc.join("sys/kernel/nmi_watchdog")).is_ok_and(|n| n != 0),
+            nmi_watchdog: read_number(&roots.proc.join("sys/kernel/nmi_watchdog")).is_ok_and(|n| n != 0)
+                && has_nmis(roots),
             capabilities: capabilities(roots).unwrap_or_default(),
             virtual_machine: read_text(&roots.proc.join("cpuinfo"))
                 .is_ok_and(|text| has_hypervisor_flag(&text)),
@@ -127,6 +129,13 @@ impl Facts {
         let before = std::mem::replace(self, Self::read(roots));
         self.nodes.keep(before.nodes);
     }
+}
+
+/// Reports whether the interrupts of the PMU are NMIs, or pseudo-NMIs on arm64.
+fn has_nmis(roots: &Roots) -> bool {
+    let text = |name: &str| read_text(&roots.proc.join(name)).unwrap_or_default();
+    let is_arm = text("cpuinfo").lines().any(|line| line.starts_with("CPU implementer"));
+    !is_arm || text("cmdline").split_ascii_whitespace().any(|word| word == "irqchip.gicv3_pseudo_nmi=1")
 }
 
 /// Returns the CPUs that are online now.
@@ -170,6 +179,25 @@ fn lockdown(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn on_arm_the_watchdog_uses_a_counter_only_with_pseudo_nmis() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::under(dir.path());
+        let write = |name: &str, text: &str| {
+            let path = roots.proc.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("sys/kernel/nmi_watchdog", "1\n");
+        write("cpuinfo", "vendor_id\t: GenuineIntel\n");
+        assert!(Facts::read(&roots).nmi_watchdog);
+        write("cpuinfo", "CPU implementer\t: 0x41\n");
+        write("cmdline", "ro quiet\n");
+        assert!(!Facts::read(&roots).nmi_watchdog);
+        write("cmdline", "ro irqchip.gicv3_pseudo_nmi=1\n");
+        assert!(Facts::read(&roots).nmi_watchdog);
+    }
 
     #[test]
     fn kernel_versions_compare_by_number() {
