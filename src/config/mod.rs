@@ -323,7 +323,7 @@ pub struct Counters {
     pub name: Arc<str>,
     /// Event groups; the events of a group are scheduled together.
     pub groups: Vec<Group>,
-    /// Metrics whose events are counted in addition.
+    /// Metrics. Their events are counted in addition.
     pub metrics: Vec<MetricUse>,
     /// Targets, without duplicates.
     pub per: Vec<Targets>,

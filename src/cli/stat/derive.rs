@@ -1,4 +1,4 @@
-//! Metrics next to counts: those of the built-in metrics whose events are counted, and rates. Without I/O.
+//! Metrics next to counts: those of built-in metrics, if their events are counted, and rates. Without I/O.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ mod tests {
         })
     }
 
-    fn told(key: &str, value: f64, of: impl Fn(&str) -> Option<f64>) -> Vec<String> {
+    fn shown(key: &str, value: f64, of: impl Fn(&str) -> Option<f64>) -> Vec<String> {
         let count = Count { key, pmu: None, has_rate: key != CLOCK && key != "slots", value };
         let written = |metric: &Metric| format!("{:.3} {}", metric.value, metric.unit);
         metrics(Shown::automatic(), count, SECOND, &of).iter().map(written).collect()
@@ -127,20 +127,20 @@ mod tests {
             ("bus-cycles", 500.0, "1000.000 /sec"),
             ("page-faults", 0.0, "0.000 /sec"),
         ] {
-            assert_eq!(told(key, value, counted), [expected], "{key}");
+            assert_eq!(shown(key, value, counted), [expected], "{key}");
         }
-        assert!(told("slots", 1.0, counted).is_empty());
+        assert!(shown("slots", 1.0, counted).is_empty());
     }
 
     #[test]
     fn instructions_have_two_relations_where_stalls_are_counted() {
         let both = ["2.500 insn per cycle", "0.200 stalled cycles per insn"];
-        assert_eq!(told("instructions", 2.5e9, counted), both);
+        assert_eq!(shown("instructions", 2.5e9, counted), both);
         let one = |key: &str| counted(key).filter(|_| key != "stalled-cycles-backend");
-        assert_eq!(told("instructions", 2.5e9, one)[1], "0.040 stalled cycles per insn");
+        assert_eq!(shown("instructions", 2.5e9, one)[1], "0.040 stalled cycles per insn");
         let none = |key: &str| counted(key).filter(|_| !key.starts_with("stalled"));
-        assert_eq!(told("instructions", 2.5e9, none), both[..1]);
-        assert_eq!(told("instructions", 0.0, counted), ["0.000 insn per cycle"]);
+        assert_eq!(shown("instructions", 2.5e9, none), both[..1]);
+        assert_eq!(shown("instructions", 0.0, counted), ["0.000 insn per cycle"]);
     }
 
     #[test]
@@ -154,12 +154,12 @@ mod tests {
                 _ => return None,
             })
         };
-        assert_eq!(told("topdown-retiring", 30.0, count), ["30.000 Retiring"]);
-        assert_eq!(told("topdown-bad-spec", 0.0, count), ["0.000 Bad Speculation"]);
-        assert_eq!(told("topdown-mem-bound", 45.0, count), ["45.000 Memory Bound", "5.000 Core Bound"]);
+        assert_eq!(shown("topdown-retiring", 30.0, count), ["30.000 Retiring"]);
+        assert_eq!(shown("topdown-bad-spec", 0.0, count), ["0.000 Bad Speculation"]);
+        assert_eq!(shown("topdown-mem-bound", 45.0, count), ["45.000 Memory Bound", "5.000 Core Bound"]);
         let heavy = ["31.000 Heavy Operations", "0.000 Light Operations"];
-        assert_eq!(told("topdown-heavy-ops", 31.0, count), heavy);
-        assert!(told("topdown-retiring", 0.0, |_| None).is_empty());
+        assert_eq!(shown("topdown-heavy-ops", 31.0, count), heavy);
+        assert!(shown("topdown-retiring", 0.0, |_| None).is_empty());
     }
 
     #[test]
@@ -176,9 +176,9 @@ mod tests {
             ("tx-start", 8.0, "50.000 cycles / transaction"),
             ("el-start", 4.0, "100.000 cycles / elision"),
         ] {
-            assert_eq!(told(event, value, count), [expected]);
+            assert_eq!(shown(event, value, count), [expected]);
         }
-        assert!(told("tx-start", 0.0, count).is_empty());
+        assert!(shown("tx-start", 0.0, count).is_empty());
     }
 
     #[test]
@@ -186,9 +186,9 @@ mod tests {
         for key in
             ["cycles", "instructions", "branch-misses", "cache-misses", "dTLB-load-misses", "bus-cycles"]
         {
-            assert!(told(key, 7.0, |_| None).is_empty(), "{key}");
+            assert!(shown(key, 7.0, |_| None).is_empty(), "{key}");
             let is_zero = |other: &str| (!other.starts_with("stalled")).then_some(0.0);
-            assert!(told(key, 7.0, is_zero).is_empty(), "{key}");
+            assert!(shown(key, 7.0, is_zero).is_empty(), "{key}");
         }
         let clock = Count { key: CLOCK, pmu: None, has_rate: false, value: 7.0 };
         assert!(metrics(Shown::automatic(), clock, Duration::ZERO, &counted).is_empty());

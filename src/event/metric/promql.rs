@@ -7,7 +7,7 @@ impl Expression {
     /// Returns the expression in PromQL. `rate` returns the rate per second of an event's counter, a vector. `None` if PromQL has no short
     /// equivalent: comparisons, conditions, remainders, properties of the host, `d_ratio`, and the larger or smaller one of two vectors.
     ///
-    /// A rate is per second already, so `duration_time` is 1. A series whose divisor is zero has no value.
+    /// A rate is per second already, so `duration_time` is 1. A series has no value where its divisor is zero.
     pub fn promql(&self, rate: &dyn Fn(&Event) -> Option<String>) -> Option<String> {
         self.0.promql(rate)
     }
