@@ -544,9 +544,9 @@ impl Builder<'_> {
                 Err(refusal) => self.refuse(entry, scope, PlanRefusal::new(refusal, true)),
             }
         }
-        // The kernel requires `slots` as the leader of its categories.
+        // The kernel requires `slots` as the leader of its categories, which stay with it if the others become several groups.
         let place = |counter: &Counter| counter.event.topdown;
-        counters.sort_by_key(|counter| place(counter) != Some(Topdown::Slots));
+        counters.sort_by_key(|counter| place(counter).map_or(2, |place| place as u8));
         if counters.first().is_some_and(|first| place(first) != Some(Topdown::Slots)) {
             for counter in counters.extract_if(.., |counter| place(counter) == Some(Topdown::Category)) {
                 self.refuse(entry, scope, PlanRefusal::new(without_slots(&counter.event), true));

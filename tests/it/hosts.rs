@@ -91,7 +91,7 @@ fn slots_lead_the_group_of_their_metrics_wherever_they_are_written() {
 
 #[test]
 fn a_category_of_slots_brings_slots_with_it_and_is_refused_if_another_entry_counts_them() {
-    let yaml = "counters: {a: {events: [cpu_core/topdown-retiring/, cpu_core/cycles/]}}";
+    let yaml = "counters: {a: {events: [cpu_core/cycles/, cpu_core/topdown-retiring/]}}";
     let plan = planned("intel-hybrid", yaml);
     assert_eq!(groups(&plan), ["cpu_core/slots/,cpu_core/topdown-retiring/,cpu_core/cycles/"]);
     let yaml = "counters: {a: {events: [cpu_core/slots/]}, b: {events: [cpu_core/topdown-retiring/]}}";
