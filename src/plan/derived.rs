@@ -132,6 +132,28 @@ mod tests {
     }
 
     #[test]
+    fn the_events_of_metrics_have_the_priority_of_their_entry() {
+        let entries = ["metrics: ipc, priority: always", "events: [r1a8], per: cpu"];
+        for [first, second] in [entries, [entries[1], entries[0]]] {
+            let plan = planned(&format!("counters: {{a: {{{first}}}, b: {{{second}}}}}"), "intel-server");
+            let pinned = plan.groups.iter().map(|group| {
+                let leader = &group.counters[0].event;
+                (&*leader.name, leader.modifiers.pinned)
+            });
+            assert_eq!(pinned.collect::<Vec<_>>(), [("r1a8", false), ("instructions", true)]);
+        }
+    }
+
+    #[test]
+    fn a_category_of_slots_in_a_metric_of_the_file_brings_slots_with_it() {
+        let yaml = "derived: {x: {expression: 'cpu_core/topdown-retiring/ / cpu_core/cycles/'}}\ncounters: {a: {metrics: x}}";
+        let plan = planned(yaml, "intel-hybrid");
+        assert_eq!(plan.groups.len(), 1, "{:?}", plan.refusals);
+        let names: Vec<&str> = plan.groups[0].counters.iter().map(|counter| &*counter.event.name).collect();
+        assert_eq!(names, ["cpu_core/slots/", "cpu_core/topdown-retiring/", "cpu_core/cycles/"]);
+    }
+
+    #[test]
     fn the_events_of_a_metric_of_the_file_are_counted() {
         let yaml = "derived: {x: {expression: 'r1a8 / (cycles + 0 * #num_cpus_online)'}}\ncounters: {a: {metrics: x, per: cgroup}}";
         let plan = planned(yaml, "intel-server");

@@ -389,8 +389,7 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
     let (owners, file) = (Some(BTreeMap::new()), wanted.locations);
     let mut builder = Builder { owners, file, ..Builder::default() };
     for entry in wanted.counters {
-        builder.level = entry.level;
-        builder.sharing = Some((entry.sharing, catalog));
+        builder.begin(entry, catalog);
         for per in &entry.per {
             for group in &entry.groups {
                 builder.resolve(catalog, &entry.name, per, group);
@@ -399,7 +398,7 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
     }
     // After all events that are written: metrics share the counts of events that are counted anyway.
     for entry in wanted.counters.iter().filter(|entry| !entry.metrics.is_empty()) {
-        builder.level = entry.level;
+        builder.begin(entry, catalog);
         for per in &entry.per {
             builder.metrics(catalog, entry, per);
         }
@@ -481,7 +480,12 @@ impl Context {
     }
 }
 
-impl Builder<'_> {
+impl<'f> Builder<'f> {
+    /// Sets what applies to all groups of an entry.
+    fn begin(&mut self, entry: &Counters, catalog: &'f Catalog) {
+        (self.level, self.sharing) = (entry.level, Some((entry.sharing, catalog)));
+    }
+
     /// Plans one group of one entry for one scope, with the events that exist on this host.
     fn resolve(&mut self, catalog: &Catalog, entry: &Arc<str>, per: &Targets, group: &syntax::Group) {
         let mut resolved: Vec<Event> = Vec::new();
@@ -498,14 +502,12 @@ impl Builder<'_> {
                 }
             }
         }
-        if let Some(slots) = catalog.missing_slots(&resolved) {
-            resolved.push(slots);
-        }
         self.add(entry, per, resolved);
     }
 
     /// Plans events that were written as one group, for one scope.
-    fn add(&mut self, entry: &Arc<str>, per: &Targets, resolved: Vec<Event>) {
+    fn add(&mut self, entry: &Arc<str>, per: &Targets, mut resolved: Vec<Event>) {
+        resolved.extend(self.sharing.and_then(|(_, catalog)| catalog.missing_slots(&resolved)));
         let contexts: BTreeSet<Context> = resolved.iter().map(Context::of).collect();
         // Software events join the hardware events of the same group, if there is one such PMU and it counts on every CPU. Otherwise
         // they form a separate group, so that each is opened once per CPU.
