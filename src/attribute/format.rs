@@ -40,7 +40,7 @@ pub fn sideband(stream: &Stream) -> Sideband {
     Sideband { comm: true, task, cgroup: stream.cgroup, ..Sideband::default() }
 }
 
-/// Returns the size in bytes of the record of a group that has `counters` besides its count of switches and its clock.
+/// Returns the size in bytes of the record of a group with a count of switches, a clock and `counters` others.
 pub fn record_size(stream: &Stream, counters: usize, untimed: bool) -> usize {
     let fields = bundle_fields(fields(stream), untimed);
     // Header, number of members, two times, switches, clock.

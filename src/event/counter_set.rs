@@ -13,7 +13,7 @@ use std::fmt;
 use std::ops::BitOr;
 use std::sync::Arc;
 
-use super::{Event, Kind};
+use super::{Event, Kind, Topdown};
 pub(super) use features::CpuFeatures;
 
 /// First bit of the fixed counters in a [`CounterMask`].
@@ -86,7 +86,7 @@ pub struct FixedCounter {
     code: u32,
 }
 
-/// Rules of a PMU about the counters of an event, besides their number.
+/// Which counters of a PMU an event can use.
 #[derive(Debug, Clone, PartialEq, Default)]
 enum Rules {
     /// Each event can use each general counter. Only generic events have fixed counters.
@@ -275,7 +275,7 @@ impl CounterSet {
             _ => ((config & 0xffff) as u32, config >> 16 == 0),
         };
         let (select, umask) = (code & 0xff, code >> 8);
-        if event.kind == Kind::Raw && is_plain && select == 0 && (0x80..0x88).contains(&umask) {
+        if event.kind == Kind::Raw && is_plain && Topdown::of_code(config) == Some(Topdown::Category) {
             return CounterMask(1 << (METRICS + (umask & 7)));
         }
         let fixed = self.fixed_of(code, |_| is_plain);

@@ -290,8 +290,7 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
         parts
     }
 
-    /// Opens the events that a group has besides those that it counts. `slots` among the `counted` events becomes its leader, if the kernel
-    /// opens it. The clock of the first group of a CPU also writes sideband records.
+    /// Opens the count of switches and the clock of a group. `slots` among the `counted` events becomes its leader, if the kernel opens it. The clock of the first group of a CPU also writes sideband records.
     fn lead(
         &self,
         first: bool,

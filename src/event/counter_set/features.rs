@@ -1,4 +1,4 @@
-//! Facts about the cores, besides their model, that determine the number of counters.
+//! CPU flags and SMT, which determine the number of counters together with the model.
 
 use crate::host::{self, Roots};
 

@@ -103,6 +103,17 @@ pub enum Style {
 }
 
 impl Definition {
+    /// Returns a metric that is shown if it is asked for, next to the first event of its formula.
+    pub(super) const fn asked(
+        name: &'static str,
+        group: Group,
+        unit: Unit,
+        formulas: &'static [Formula],
+        help: &'static str,
+    ) -> Self {
+        Self { name, alias: "", group, help, unit, automatic: false, at: "", formulas }
+    }
+
     /// Reports whether a word is its name or its alias, in any case.
     pub fn is_named(&self, word: &str) -> bool {
         let is = |name: &str| !name.is_empty() && name.eq_ignore_ascii_case(word);

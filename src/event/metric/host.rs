@@ -330,11 +330,7 @@ pub fn merged(groups: impl IntoIterator<Item = syntax::Group>) -> Vec<syntax::Gr
         let leader = leads(&group);
         let same = merged.iter_mut().find(|other| leader.is_some() && leads(other) == leader);
         match same {
-            Some(other) => {
-                let new: Vec<_> =
-                    group.events.into_iter().filter(|event| !other.events.contains(event)).collect();
-                other.events.extend(new);
-            }
+            Some(other) => join(other, group),
             None => merged.push(group),
         }
     }
@@ -359,15 +355,20 @@ pub fn packed(groups: impl IntoIterator<Item = syntax::Group>) -> Vec<syntax::Gr
             new < group.events.len() && other.events.len() + new <= COUNTERS
         };
         match packed.iter_mut().find(fits) {
-            Some(other) => {
-                let new: Vec<_> =
-                    group.events.iter().filter(|event| !other.events.contains(event)).cloned().collect();
-                other.events.extend(new);
-            }
+            Some(other) => join(other, group),
             None => packed.push(group),
         }
     }
     packed
+}
+
+/// Adds the events of a group that another one lacks.
+fn join(to: &mut syntax::Group, group: syntax::Group) {
+    for event in group.events {
+        if !to.events.contains(&event) {
+            to.events.push(event);
+        }
+    }
 }
 
 /// Reports whether a group has all events of another one.

@@ -10,39 +10,29 @@ const ANY: &str = "any CPU";
 /// Misses per 1000 instructions.
 const PER_THOUSAND: Unit = Unit::new(Style::Fine, "per 1000 insn");
 
-const fn asked(
-    name: &'static str,
-    group: Group,
-    unit: Unit,
-    formulas: &'static [Formula],
-    help: &'static str,
-) -> Definition {
-    Definition { name, alias: "", group, help, unit, automatic: false, at: "", formulas }
-}
-
 pub(super) const METRICS: &[Definition] = &[
-    asked(
+    Definition::asked(
         "cpi",
         Group::Default,
         Unit::new(Style::Ratio, "cycles per insn"),
         &[Formula::of(ANY, "cycles / instructions")],
         "Cycles per instruction",
     ),
-    asked(
+    Definition::asked(
         "cpu_utilization",
         Group::Default,
         Unit::percent("of all CPUs"),
         &[Formula::of(ANY, "task-clock / (duration_time * #num_cpus_online)")],
         "CPU time as a part of the time of all online CPUs",
     ),
-    asked(
+    Definition::asked(
         "branch_mpki",
         Group::Branch,
         PER_THOUSAND,
         &[Formula::of(ANY, "1000 * branch-misses / instructions")],
         "Mispredicted branches per 1000 instructions",
     ),
-    asked(
+    Definition::asked(
         "l1d_mpki",
         Group::Cache,
         PER_THOUSAND,
@@ -57,7 +47,7 @@ pub(super) const METRICS: &[Definition] = &[
         ],
         "Loads that missed the first-level data cache per 1000 instructions",
     ),
-    asked(
+    Definition::asked(
         "l2_mpki",
         Group::Cache,
         PER_THOUSAND,
@@ -73,7 +63,7 @@ pub(super) const METRICS: &[Definition] = &[
         ],
         "Accesses that missed the second-level cache per 1000 instructions",
     ),
-    asked(
+    Definition::asked(
         "l3_mpki",
         Group::Cache,
         PER_THOUSAND,
@@ -94,7 +84,7 @@ pub(super) const METRICS: &[Definition] = &[
         ],
         "Accesses that missed the last-level cache per 1000 instructions; on AMD, lines that the first-level cache got from memory",
     ),
-    asked(
+    Definition::asked(
         "dtlb_walks_pki",
         Group::Tlb,
         PER_THOUSAND,
@@ -119,7 +109,7 @@ pub(super) const METRICS: &[Definition] = &[
         ],
         "Page walks for data per 1000 instructions",
     ),
-    asked(
+    Definition::asked(
         "itlb_walks_pki",
         Group::Tlb,
         PER_THOUSAND,

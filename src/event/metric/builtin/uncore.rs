@@ -17,23 +17,13 @@ const UMC: &str = "AMD since Zen 4 with the PMU amd_umc (Linux 6.10)";
 const RAPL: &str = "machines with the PMU power (RAPL)";
 const CSTATE: &str = "Intel CPUs with the PMUs cstate_core, cstate_pkg and msr";
 
-const fn asked(
-    name: &'static str,
-    group: Group,
-    unit: Unit,
-    formulas: &'static [Formula],
-    help: &'static str,
-) -> Definition {
-    Definition { name, alias: "", group, help, unit, automatic: false, at: "", formulas }
-}
-
 /// Returns a residency. The residency is counted once for each core or socket, the time stamp counter on every CPU.
 const fn residency(name: &'static str, formulas: &'static [Formula], help: &'static str) -> Definition {
-    asked(name, Group::Cstate, Unit::percent("of the time"), formulas, help)
+    Definition::asked(name, Group::Cstate, Unit::percent("of the time"), formulas, help)
 }
 
 pub(super) const METRICS: &[Definition] = &[
-    asked(
+    Definition::asked(
         "memory_bandwidth_read",
         Group::Memory,
         BANDWIDTH,
@@ -50,7 +40,7 @@ pub(super) const METRICS: &[Definition] = &[
         ],
         "Bytes read from memory",
     ),
-    asked(
+    Definition::asked(
         "memory_bandwidth_write",
         Group::Memory,
         BANDWIDTH,
@@ -67,7 +57,7 @@ pub(super) const METRICS: &[Definition] = &[
         ],
         "Bytes written to memory",
     ),
-    asked(
+    Definition::asked(
         "memory_bandwidth_total",
         Group::Memory,
         BANDWIDTH,
@@ -99,28 +89,28 @@ pub(super) const METRICS: &[Definition] = &[
         ],
         "Bytes read from and written to memory",
     ),
-    asked(
+    Definition::asked(
         "package_power",
         Group::Energy,
         WATTS,
         &[Formula::of(RAPL, "power/energy-pkg/ / duration_time")],
         "Power of the sockets",
     ),
-    asked(
+    Definition::asked(
         "cores_power",
         Group::Energy,
         WATTS,
         &[Formula::of(RAPL, "power/energy-cores/ / duration_time")],
         "Power of the cores",
     ),
-    asked(
+    Definition::asked(
         "ram_power",
         Group::Energy,
         WATTS,
         &[Formula::of(RAPL, "power/energy-ram/ / duration_time")],
         "Power of the memory",
     ),
-    asked(
+    Definition::asked(
         "psys_power",
         Group::Energy,
         WATTS,
